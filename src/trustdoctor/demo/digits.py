@@ -48,7 +48,7 @@ def train(images: Tensor, labels: Tensor, *, epochs: int = 40) -> nn.Module:
 
 
 def choose(model: nn.Module, rows: tuple[Tensor, Tensor]) -> Setting:
-    """Choose temperature and magnitude on rows that judge nothing later."""
+    """Choose temperature and magnitude on rows that are not used for judging."""
     swept = sweep(
         model,
         [rows],

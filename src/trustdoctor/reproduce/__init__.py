@@ -156,7 +156,7 @@ PROTOCOLS = ("exact", "grid")
 
 
 def _idle(entry: Experiment, options: Options) -> Iterator[tuple[str, Any]]:
-    """Yield the options that were given and change nothing, with their defaults."""
+    """Yield the options that were set but change nothing here, with their defaults."""
     used = set(entry.uses)
     if (options.model, options.predictions, options.data) == (None, None, None):
         used -= {"dataset", "rows"}  # there is nothing that they could be about

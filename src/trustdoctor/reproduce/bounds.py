@@ -51,7 +51,7 @@ WORDS = (
 
 
 def run(options: Options) -> Report:
-    """Look for a violation among a million pairs of true and model posteriors."""
+    """Count violations among a million pairs of true and model posteriors."""
     rows: list[tuple[Cell, ...]] = []
     real = [_real_row(exhibit) for exhibit in find_exhibits(options, labelled=False)]
     extremes_by_classes: dict[int, Array] = {}

@@ -1,4 +1,4 @@
-"""Which of the paper's claims hold: one line each, of what experiments found."""
+"""Which of the paper's claims hold: one line each, from the experiments' reports."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ Row = tuple[Cell, ...]
 
 
 def claims(reports: Reports) -> Table:
-    """Hold each claim against the reports that are there."""
+    """Check each claim against the reports."""
     rows = [
         row
         for claim in (

@@ -58,7 +58,7 @@ class Dataset:
         return f"data not present: put {title} at {names}"
 
     def locate(self, folder: str | Path, split: str = "test") -> Path | None:
-        """Return where the data set is, if it is there."""
+        """Return the data set's path, or None if it is not in the folder."""
         for name in self.readers:
             for path in places(Path(folder), _spelled(name, split)):
                 return path
@@ -67,7 +67,7 @@ class Dataset:
     def load(
         self, folder: str | Path, split: str = "test", *, rows: int | None = None
     ) -> Examples:
-        """Read a split; `rows` is how many it must have, by default all."""
+        """Read a split; it must have `rows` rows, by default those of the whole set."""
         for name, read in self.readers.items():
             for path in places(Path(folder), _spelled(name, split)):
                 examples = read(path, split)
@@ -82,7 +82,7 @@ class Dataset:
 
 
 def places(folder: Path, name: str) -> Iterator[Path]:
-    """Yield where `name` is: in the folder, or one folder further down."""
+    """Yield the paths called `name`, in the folder or one folder further down."""
     try:
         inner = sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError as error:
@@ -263,7 +263,7 @@ DEBIAN = Path("/usr/share/datasets")
 
 
 def find_dataset(name: str) -> Dataset:
-    """Return a data set by its name, or name those that there are."""
+    """Return a data set by its name; an unknown name is refused with the known ones."""
     datasets = DATASETS | OUT_SETS
     if name not in datasets:
         message = f"expected a data set out of {', '.join(datasets)}, got {name!r}."

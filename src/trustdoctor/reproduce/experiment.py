@@ -1,4 +1,4 @@
-"""What every experiment shares: options, the paper's numbers, and kept steps."""
+"""What all experiments share: options, the paper's numbers, and cached steps."""
 
 import hashlib
 import json
@@ -20,11 +20,11 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def _silent(_share: float, _doing: str) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 class Steps:
-    """Keeps the steps of a run in a folder, so that a stopped one goes on.
+    """Keeps the steps of a run in a folder, so that a stopped run can resume.
 
     A step is found again by its name and by all that it depends on, so that one of
     other data, settings or versions is never taken for it. Without a folder nothing is

@@ -69,7 +69,7 @@ def _broken(path: Path, why: object) -> FileError:
 
 
 def _check_file(path: Path, most: int = LIMIT) -> None:
-    """Refuse what is not a regular file, and one that is too large."""
+    """Refuse a path that is not a regular file, and a file that is too large."""
     try:
         info = path.stat()
     except OSError as error:
@@ -337,7 +337,7 @@ def _stars(number: Any) -> int:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Return what a file holds as a stream, unpacked if it is gzipped."""
+    """Return a file's content as a stream, decompressed if it is gzipped."""
     raw = io.BytesIO(_read_bytes(path))
     packed = raw.getvalue().startswith(b"\x1f\x8b")
     return gzip.open(raw) if packed else raw  # type: ignore[return-value]
@@ -379,7 +379,7 @@ def read_parquet(path: Path, split: str) -> Examples:
 
 
 def holds_examples(path: Path) -> bool:
-    """Tell whether a CSV or Parquet file has pictures or texts, and no model output."""
+    """Return whether a CSV or Parquet file has pictures or texts, no model output."""
     scan = pl.scan_csv if path.suffix == ".csv" else pl.scan_parquet
     try:
         schema = scan(path, glob=False).collect_schema()
@@ -490,7 +490,7 @@ def _pictures(files: list[Any]) -> NDArray[np.uint8]:
 
 
 def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """Bring images (n, h, w, 3) to another size, bilinearly."""
+    """Resize images (n, h, w, 3), bilinearly."""
     if pixels.shape[1:3] == (height, width):
         return pixels
     image = pillow()

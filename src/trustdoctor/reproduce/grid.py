@@ -27,7 +27,7 @@ CHUNK = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class GridResult:
-    """What the published evaluation finds.
+    """The result of the published evaluation.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class GridResult:
 
 
 def published_values(probs: Any, method: str, predicted: Any = None) -> Array:
-    """Return what the published code puts a threshold on.
+    """Return the values that the published code puts thresholds on.
 
     `predicted` are the classes that beta and SR doubt, if those are not the most
     probable ones: the clean predictions, at a perturbed input.

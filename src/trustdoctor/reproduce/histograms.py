@@ -43,7 +43,7 @@ SCALES = {
 
 
 def run(options: Options) -> Report:
-    """Draw the histograms of what is there."""
+    """Draw the histograms of all available methods."""
     tables: list[Table] = []
     pictures: list[Picture] = []
     notes: list[str] = []

@@ -74,13 +74,13 @@ class RowSplit:
         return self.exhibit.clean.predictions[rows]
 
     def fewest_errors(self) -> int:
-        """Return the errors in the set that has the fewest."""
+        """Return the number of errors in the set with the fewest."""
         sets = (self.tuning, self.calibrating, self.judging)
         return min(int(self.predictions(rows).errors.sum()) for rows in sets)
 
 
 def run(options: Options) -> Report:
-    """Judge what the library offers beside the paper's methods."""
+    """Judge the library's own methods beside the paper's."""
     exhibits, notes = different_models(options)
     rows: list[tuple[Cell, ...]] = []
     promises: list[tuple[Cell, ...]] = []

@@ -55,7 +55,7 @@ def run(options: Options) -> Report:
 
 
 def _on_grids(exhibit: Exhibit) -> Cells:
-    """Evaluate as published, beside the paper's numbers if they are of this data."""
+    """Evaluate as published, beside the paper's numbers for these data, if any."""
     probs, errors = exhibit.clean.softmax(), exhibit.clean.predictions.errors
     theirs = paper("intervals") if exhibit.dataset.name == "cifar10" else {}
     rows: list[tuple[Cell, ...]] = []

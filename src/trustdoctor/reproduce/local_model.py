@@ -43,11 +43,11 @@ class LocalModel:
 
     @property
     def scale(self) -> list[float]:
-        """What turns a magnitude in pixels into one of the model's input."""
+        """The factors from a magnitude in pixels to one of the model's input."""
         return [1 / s for s in self.std]
 
     def inputs(self, pixels: NDArray[np.uint8]) -> Tensor:
-        """Turn images (n, height, width, 3) into what the model takes."""
+        """Turn images (n, height, width, 3) into the model's input."""
         x = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2) / 255
         mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (self.mean, self.std))
         return (x - mean) / std
@@ -164,7 +164,7 @@ def read_weights(weights: Path) -> dict[str, Tensor]:
 
 
 def give_weights(model: nn.Module, state: dict[str, Tensor], weights: Path) -> None:
-    """Load weights that were read from a file, or say that they do not fit."""
+    """Load weights into a model; refuse weights that do not fit it."""
     try:
         model.load_state_dict(state)
     except RuntimeError as error:

@@ -52,7 +52,7 @@ def read_matlab(content: bytes, *, most: int) -> dict[str, NDArray[Any]]:
 
 
 def _elements(content: bytes, order: str) -> Iterator[tuple[int, bytes]]:
-    """Yield elements that follow one another: their type and what they hold."""
+    """Yield the type and the content of each element in turn."""
     at = 0
     while at < len(content):
         kind, size = struct.unpack_from(f"{order}II", content, at)
@@ -70,7 +70,7 @@ def _elements(content: bytes, order: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _unpacked(body: bytes, order: str, most: int) -> bytes:
-    """Return the matrix that is packed, of as many bytes as it announces."""
+    """Decompress a matrix, which must have as many bytes as it announces."""
     packed = zlib.decompressobj()
     kind, size = struct.unpack(f"{order}II", packed.decompress(body, 8))
     if kind != _MATRIX or size > most:
@@ -84,7 +84,7 @@ def _unpacked(body: bytes, order: str, most: int) -> bytes:
 
 
 def _matrix(body: bytes, order: str) -> tuple[str, NDArray[Any] | None]:
-    """Return a matrix and its name; None for what is not real numbers."""
+    """Return a matrix's name and its numbers, or None if they are not real."""
     elements = list(islice(_elements(body, order), 4))
     (_, flags), (_, shape), (_, name) = elements[:3]
     (flag,) = struct.unpack_from(f"{order}I", flags)

@@ -225,5 +225,5 @@ def fit_mahalanobis(train: ModelOutput, space: Any) -> Mahalanobis:
 
 
 def finite_logits(output: ModelOutput) -> Array:
-    """Return logits that distances can be taken of: log(0) becomes finite."""
+    """Return finite logits, so that distances exist: log(0) becomes -10,000."""
     return np.maximum(output.predictions.logits.astype(np.float64), -1e4)

@@ -1,4 +1,4 @@
-"""A model and its images, run in chunks, so that a stopped run goes on."""
+"""A model and its images, run in chunks, so that a stopped run can resume."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -71,7 +71,7 @@ class ModelRun:
     def on_test_images(
         cls, local: Any, dataset: Dataset, options: Options
     ) -> "ModelRun":
-        """Put a model before the test images of a data set in `--data`."""
+        """Return a run of a model on the test images of a data set in `--data`."""
         assert options.data is not None
         examples = dataset.load(options.data)
         if not isinstance(examples.values, np.ndarray) or examples.labels is None:
@@ -138,7 +138,7 @@ class ModelRun:
         return self.examine(title, facts, examine, images)["logits"]
 
     def reproduces(self, logits: NDArray[Any]) -> bool:
-        """Tell whether stored logits are this model's, by its first rows."""
+        """Return whether stored logits are this model's, by the first rows."""
         first = slice(64)
         computed = self.logits(images=self.images[first])
         return computed.shape == logits[first].shape and bool(

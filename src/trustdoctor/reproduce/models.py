@@ -1,4 +1,4 @@
-"""Alpha against softmax response on every model here, and over the models."""
+"""Alpha against softmax response, on every model and over the models."""
 
 import math
 
@@ -33,7 +33,7 @@ REPEATED = (
 
 
 def run(options: Options) -> Report:
-    """Compare the two on all predictions that are there."""
+    """Compare the two on all available predictions."""
     exhibits, notes = different_models(options)
     rows: list[tuple[Cell, ...]] = []
     for exhibit in exhibits:

@@ -1,4 +1,4 @@
-"""The nets of which weights alone are enough: their code is here, so none is run.
+"""The nets whose weights alone are enough, since their code is here.
 
 Weights called MODEL.safetensors, MODEL-DATASET.safetensors or MODEL-DATASET-head, as
 densenet-bc-100-12.safetensors, are of the net that MODEL begins with. Whoever loads
@@ -53,7 +53,7 @@ class DenseLayer(nn.Module):
 
 
 class Transition(nn.Module):
-    """Half of the channels, at half of the size."""
+    """Halves the channels and the size."""
 
     def __init__(self, channels: int, out: int) -> None:
         super().__init__()

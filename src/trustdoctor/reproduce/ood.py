@@ -88,7 +88,7 @@ class OutSet(NamedTuple):
 
     @property
     def like(self) -> str:
-        """The set of the paper that it is, or that it was made like."""
+        """The paper's set that this is, or is made like."""
         dataset = OUT_SETS.get(self.name)
         return dataset.like or self.name if dataset else self.name
 
@@ -109,7 +109,7 @@ def run(options: Options) -> Report:
 
 
 class OodResult(NamedTuple):
-    """What there is to show of one model."""
+    """The tables, pictures and notes of one model."""
 
     tables: list[Table]
     pictures: list[Picture]
@@ -157,7 +157,7 @@ def _mix_into(exhibit: Exhibit, prefix: str, options: Options) -> OodResult:
 
 
 def _size_note(out_set: OutSet, exhibit: Exhibit) -> str:
-    """Say how many rows a set has, and whether they are drawn more than once."""
+    """Return how many rows a set has, and whether they are drawn more than once."""
     n = len(out_set.rows.clean.predictions)
     errors = int(exhibit.clean.predictions.errors.sum())
     short = "" if n >= errors else ", fewer than errors: some are drawn repeatedly"
@@ -165,7 +165,7 @@ def _size_note(out_set: OutSet, exhibit: Exhibit) -> str:
 
 
 def _model_rows(options: Options) -> tuple[list[Exhibit], list[str]]:
-    """Return whose rows are mixed with others, and name what was left out."""
+    """Return the models whose rows are mixed with others; note the unused ones."""
     if options.model is not None:
         return runnable_exhibits(options), []
     exhibits = find_exhibits(options)
@@ -360,7 +360,7 @@ def _mixtures(
 
 
 def _judged_otherwise(scored: ScoredMethod) -> bool:
-    """Tell whether the paper judges this method by its perturbed predictions."""
+    """Return whether the paper judges this method by its perturbed predictions."""
     setting = PERTURBED.get(scored.method)
     return (
         scored.scenario == "PBB deployed"

@@ -51,7 +51,7 @@ WORDS = (
 
 @dataclass(frozen=True)
 class ReproductionPage(Report):
-    """The whole, and what it was made of.
+    """The whole page: the claims, and a chapter per experiment.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class ReproductionPage(Report):
 
 
 def write_readme(folder: Path, report: Report, command: str, seconds: float) -> Path:
-    """Say in README.md how a report was made; what it says of others stays."""
+    """Say in README.md how a report was made; keep the sections of other reports."""
     path = folder / "README.md"
     lines = [f"- {name}: {fact}" for name, fact in facts()]
     took = f"{seconds:,.0f} s; what an earlier run left in `cache` takes no time again"
@@ -112,7 +112,7 @@ def write_readme(folder: Path, report: Report, command: str, seconds: float) -> 
 
 
 def _for_the_page(chapter: Report) -> Report:
-    """Leave out the public nets if our own tell the same."""
+    """Leave out the public nets, except where all nets count."""
     if chapter.name in EVERY_NET:
         return chapter
     tables = tuple(t for t in chapter.tables if "(public)" not in t.title)

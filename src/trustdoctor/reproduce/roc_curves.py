@@ -29,7 +29,7 @@ PROTOCOLS = {
 
 
 def run(options: Options) -> Report:
-    """Draw the curves of what is there."""
+    """Draw the curves of all available methods."""
     tables: list[Table] = []
     pictures: list[Picture] = []
     exhibits, left_out = require_both_kinds(options)

@@ -82,7 +82,7 @@ class ModelOutput:
     by_authors: bool = False
 
     def softmax(self, temperature: float = 1.0) -> NDArray[Any]:
-        """Return the softmax, as stored or in float32, as models put it out."""
+        """Return the softmax as it was stored, or in float32, as models compute it."""
         if self.probs is not None and temperature == self.softmax_temperature:
             return self.probs
         # The published evaluation saw float32, in which the surest rows are exactly 1.
@@ -270,7 +270,7 @@ def _find_weights(exhibit: Exhibit, folder: Path) -> Path | None:
 
 
 def _load_net_run(exhibit: Exhibit, weights: Path, options: Options) -> ModelRun | None:
-    """Load a net by its weights; if that fails, the exhibit says why."""
+    """Load a net by its weights; if that fails, set what is needed to run it."""
     if find_spec("torch") is None:
         exhibit.needed_to_run = f"torch, to run {weights.name}"
         return None
@@ -329,7 +329,7 @@ def _array_names(path: Path) -> set[str]:
 
 
 def check_sources(options: Options) -> None:
-    """Say how to name predictions if none are named."""
+    """Refuse options that name no predictions."""
     if (options.predictions, options.data, options.model) == (None, None, None):
         message = (
             "this needs predictions: --data DIR with data sets and prediction files "
@@ -339,7 +339,7 @@ def check_sources(options: Options) -> None:
 
 
 def require_exhibits(options: Options) -> list[Exhibit]:
-    """Find predictions with labels, or say where they belong."""
+    """Find predictions with labels; if there are none, say where they belong."""
     check_sources(options)
     exhibits = find_exhibits(options)
     if not exhibits:
@@ -368,7 +368,7 @@ def require_both_kinds(options: Options) -> tuple[list[Exhibit], tuple[str, ...]
 
 
 def different_models(options: Options) -> tuple[list[Exhibit], tuple[str, ...]]:
-    """Find the same, each model once: one may be stored under two names."""
+    """Do the same, with each model once: one may be stored under two names."""
     exhibits, notes = require_both_kinds(options)
     distinct: list[Exhibit] = []
     for exhibit in exhibits:
@@ -396,9 +396,9 @@ def _same_logits(exhibit: Exhibit, other: Exhibit) -> bool:
 
 
 def small_exhibits(options: Options) -> tuple[list[Exhibit], list[str]]:
-    """Return those runnable exhibits that a processor gets through, and name the rest.
+    """Return the runnable exhibits of small images, and notes on the others.
 
-    Whoever names a data set or a model gets it however long it takes.
+    A data set or a model that is named runs, however long that takes.
     """
     runnable = runnable_exhibits(options)
     if options.dataset is not None or options.model is not None:
@@ -419,7 +419,7 @@ def _longest_side(exhibit: Exhibit) -> int:
 
 
 def runnable_exhibits(options: Options) -> list[Exhibit]:
-    """Return the exhibits with a model: of `--model`, or of weights in the data."""
+    """Return the exhibits whose model can be run: `--model`, or weights in the data."""
     if options.data is None:
         ModelRun.load(options)  # says what is missing
     exhibits = find_exhibits(options)
@@ -520,7 +520,7 @@ def _prediction_files(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
 
 
 def _tables(folder: Path) -> Iterator[Path]:
-    """Yield what may hold predictions in the folder, and one folder further down.
+    """Yield tables in the folder and in the folders inside it.
 
     A folder of public nets is found one folder further down still.
     """
@@ -593,7 +593,7 @@ def _add_labels(exhibit: Exhibit, folder: Path | None) -> None:
 
 
 def _is_of_model(exhibit: Exhibit, model_run: ModelRun) -> bool:
-    """Tell whether stored predictions are of this very model and these rows."""
+    """Return whether stored predictions are of this model and these rows."""
     p = exhibit.clean.predictions
     if p.labels is None or p.from_probabilities:
         return False
@@ -601,7 +601,7 @@ def _is_of_model(exhibit: Exhibit, model_run: ModelRun) -> bool:
 
 
 def _sample(exhibit: Exhibit, options: Options) -> None:
-    """Keep `--rows` of the stored rows: the same ones that a model is run on."""
+    """Keep `--rows` of the stored rows: the same ones that the model is run on."""
     rows = choose_rows(len(exhibit.clean.predictions), options)
     if rows is not None:
         exhibit.clean = exhibit.clean.take(rows)

@@ -175,14 +175,14 @@ def _sweep(
 
 
 def _folder(plan: SweepPlan, model_run: ModelRun, exhibit: Exhibit) -> str:
-    """Return where a sweep keeps its steps: one folder per model, rows and settings."""
+    """Return the folder of a sweep's steps: one per model, rows and settings."""
     facts = [model_run.local.digest(), model_run.images, model_run.labels]
     sweep_id = fingerprint([*facts, plan.temperatures, plan.epsilons])
     return f"{exhibit.slug}-{plan.name.replace(' ', '-')}-{sweep_id}".replace("'", "")
 
 
 def _fixed_settings(exhibit: Exhibit) -> dict[str, float]:
-    """Return what the paper's figure holds fixed on this data set."""
+    """Return the values that the paper's figure holds fixed on this data set."""
     by_dataset = paper("sweep")
     return dict(by_dataset.get(exhibit.dataset.name, by_dataset["cifar10"]))
 
@@ -209,7 +209,7 @@ def _judge_settings(swept: Any, options: Options) -> SettingResults:
 
 
 def _area(score: str, scores: Array, errors: Array, options: Options) -> float:
-    """Return the AUROC by the protocol; the grid takes what the score is the log of."""
+    """Return the AUROC by the protocol; the grid needs the published values."""
     if options.protocol == "exact":
         return auroc(scores, errors)
     wide = np.asarray(scores, np.float64)

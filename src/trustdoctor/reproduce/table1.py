@@ -1,4 +1,4 @@
-"""Table 1: every method on every data set that there are predictions for."""
+"""Table 1: every method on every data set with predictions."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -65,7 +65,7 @@ BINARY = (
 
 
 def run(options: Options) -> Report:
-    """Fill the table with what is there, and say what is not."""
+    """Fill the table from the available predictions, and say what is missing."""
     check_sources(options)
     exhibits = find_exhibits(options)
     tables: list[Table] = []
@@ -143,7 +143,7 @@ def _table(
 def describe(
     exhibit: Exhibit, methods: list[ScoredMethod | MissingMethod]
 ) -> Iterator[str]:
-    """Say what the exhibit was read from, and what it lacks."""
+    """Yield notes on the exhibit's files and on what is missing."""
     if exhibit.files:
         yield f"{exhibit.name}: read from {', '.join(exhibit.files)}."
     needs = [
@@ -239,12 +239,12 @@ def _score_at(exhibit: Exhibit, setting: ScoreSetting, rows: Any) -> ScoredMetho
 
 
 def _same_predictions(scored: ScoredMethod) -> bool:
-    """Tell whether clean and perturbed predictions are the same, as at epsilon 0."""
+    """Return whether clean and perturbed predictions are the same, as at epsilon 0."""
     return scored.method in PBB and PBB[scored.method].epsilon == 0
 
 
 def absent(exhibits: list[Exhibit], options: Options) -> Iterator[Table]:
-    """Show the paper's rows for data sets without predictions, and what they need."""
+    """Yield the paper's rows for data sets without predictions, and what they need."""
     if options.data is None:
         return
     present = {exhibit.dataset.name for exhibit in exhibits}

@@ -44,7 +44,7 @@ WORDS = (
 
 
 def run(options: Options) -> Report:
-    """Time every method on all predictions that are there."""
+    """Time every method on all available predictions."""
     exhibits, notes = require_both_kinds(options)
     tables, panels = [], []
     for i, exhibit in enumerate(exhibits):
@@ -57,7 +57,7 @@ def run(options: Options) -> Report:
 
 
 def _table(exhibit: Exhibit, options: Options, start: float, share: float) -> Table:
-    """Time the methods on one exhibit, whose work is a share of all from `start` on."""
+    """Time the methods on one exhibit, from `start` of the whole work on."""
     theirs = paper("timings")
     rows: list[tuple[Cell, ...]] = []
     for i, method in enumerate(METHODS):

@@ -28,7 +28,7 @@ WORDS = (
 
 
 def run(options: Options) -> Report:
-    """Fit the white-box score of every model that can be run, beside alpha."""
+    """Fit the white-box score of every runnable model, beside alpha."""
     tables: list[Table] = []
     panels: list[Panel] = []
     exhibits, notes = small_exhibits(options)
@@ -108,14 +108,14 @@ def _row(
 
 
 def can_fit(model_run: ModelRun) -> bool:
-    """Tell whether there are training images, and layers to look at."""
+    """Return whether there are training images and layers to fit on."""
     assert model_run.options.data is not None
     has_images = model_run.dataset.locate(model_run.options.data, "train") is not None
     return has_images and bool(model_run.options.layers or model_run.local.blocks())
 
 
 def fit_whitebox(model_run: ModelRun, rows: Examples) -> Any:
-    """Fit `WhiteBox` on labelled images; a stopped run finds it again."""
+    """Fit `WhiteBox` on labelled images, or load it from the cache."""
     from trustdoctor.adapters.torch import WhiteBox
     from trustdoctor.scores import Mahalanobis
 
@@ -156,7 +156,7 @@ def fit_whitebox(model_run: ModelRun, rows: Examples) -> Any:
 def whitebox_scores(
     model_run: ModelRun, whitebox: Any, images: NDArray[np.uint8] | None = None
 ) -> NDArray[Any]:
-    """Score the images that the model is run on, or others."""
+    """Score the run's own images, or others."""
     facts = ["whitebox", whitebox.layers, whitebox.weights]
     local = model_run.local
 

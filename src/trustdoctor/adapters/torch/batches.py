@@ -115,7 +115,7 @@ ONE_INPUT = CallSignature(any_name=False, positions=1)
 
 
 def call_signature(function: Callable[..., Any], *, after: int = 0) -> CallSignature:
-    """Look at a function's parameters, those that come after the first few.
+    """Return a function's signature, without its first `after` parameters.
 
     Examples
     --------
@@ -174,7 +174,7 @@ class BatchLayout:
     takes: CallSignature = CallSignature()
 
     def __post_init__(self) -> None:
-        """Refuse what names no part of a batch."""
+        """Refuse positions and keys that cannot name an input or the labels."""
         if self.labelled is not None and (
             self.labels is not None or self.inputs is not None
         ):
@@ -215,7 +215,7 @@ class BatchLayout:
         return Batch({0: item})
 
     def _input_places(self) -> tuple[Place, ...]:
-        """Return what `inputs` names."""
+        """Return the places that `inputs` names."""
         if self.inputs is None:
             return ()
         several = isinstance(self.inputs, (tuple, list))
@@ -295,7 +295,7 @@ class BatchLayout:
         return keys[0] if keys else None
 
     def _input_keys(self, candidates: dict[Any, Any]) -> list[Any]:
-        """Find the inputs; what is left out must not look like one."""
+        """Find the inputs; no value left out may look like one."""
         takes = self.takes
         # One that is left out by mistake would change the logits without a word.
         clear = len(candidates) == 1 or takes.any_name or set(candidates) <= takes.names
@@ -358,7 +358,7 @@ def _all_texts(values: Any) -> bool:
 
 
 def _is_integer_vector(value: Any) -> bool:
-    """Tell whether a part is a vector of integers."""
+    """Return whether this is a vector of integers."""
     if isinstance(value, np.ndarray):
         return value.ndim == 1 and value.dtype.kind in "biu"
     return (
@@ -379,7 +379,7 @@ def _like_labels(value: Any) -> bool:
 
 
 def _like_input(value: Any) -> bool:
-    """Tell whether a part could be an input: not a name, a number, a row's index."""
+    """Return whether this could be an input: not a name, a number, a row's index."""
     return isinstance(value, (Tensor, np.ndarray)) and not _is_integer_vector(value)
 
 
@@ -413,7 +413,7 @@ def batches(
 
 
 def check_batch_size(batch_size: int) -> int:
-    """Refuse what is not a number of rows."""
+    """Refuse a batch size that is not a whole number above 0."""
     if type(batch_size) is not int or batch_size < 1:
         message = f"expected batch_size as a whole number above 0, got {batch_size!r}."
         raise InputError(message)

@@ -53,7 +53,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Examination:
-    """What `Doctor` found.
+    """The predictions and scores that `Doctor` computed.
 
     Attributes
     ----------
@@ -261,7 +261,7 @@ class Doctor:
     def _score(
         self, predictions: Predictions, judged: Predictions | None = None
     ) -> NDArray[Any]:
-        """Score gathered logits, to the bit as `td.alpha` and its kin would."""
+        """Score the joined logits, to the bit as `td.alpha` and the others would."""
         about = judged.predicted if judged is not None else None
         logits = predictions.logits
         return np.asarray(doubt(self.objective, logits, self.temperature, about))
@@ -428,7 +428,7 @@ def find_objective(score: "str | Objective") -> "Objective":
 
 
 def check_positive(name: str, value: float) -> float:
-    """Refuse what is not above zero and finite."""
+    """Refuse a value that is not finite and above zero."""
     if not (isinstance(value, Real) and 0 < float(value) < math.inf):
         message = f"expected {name} above 0, got {value!r}."
         raise InputError(message)
@@ -444,7 +444,7 @@ def check_epsilon(value: float) -> float:
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
-    """Refuse what is not one of the choices."""
+    """Refuse a value that is not one of the choices."""
     if value not in choices:
         message = f"expected {name} out of {choices}, got {value!r}."
         raise InputError(message)

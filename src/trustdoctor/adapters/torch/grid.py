@@ -59,7 +59,7 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What `sweep` found.
+    """The scores of a sweep, one column per setting.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class Sweep:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """What every batch needs to know."""
+    """The settings and options that all batches share."""
 
     model: nn.Module
     objectives: tuple[Objective, ...]
@@ -189,7 +189,7 @@ def sweep(  # noqa: PLR0913 - options, by keyword only
 def _join_batches(
     results: list[Any], settings: tuple[Setting, ...], order: int
 ) -> Sweep:
-    """Put what was found batch by batch together."""
+    """Join the results of all batches."""
     arrays_by_batch, labels = zip(*results, strict=True)
 
     def joined(name: str) -> Any:
@@ -294,12 +294,12 @@ class _Checkpoint:
         self.plan_digest = digest.hexdigest()
 
     def work(self, i: int, batch: Batch, device: torch.device) -> Any:
-        """Return what was found for a batch, now or in an earlier run."""
+        """Return the result of a batch, computed now or in an earlier run."""
         arrays = self.get(i, batch) or self.put(i, batch, device)
         return arrays, batch.labels
 
     def get(self, i: int, batch: Batch) -> dict[str, NDArray[Any]] | None:
-        """Return what an earlier run found for this batch."""
+        """Return an earlier run's result of this batch."""
         if self.folder is None or not (path := self._path(i)).exists():
             return None
         try:
@@ -319,7 +319,7 @@ class _Checkpoint:
     def put(
         self, i: int, batch: Batch, device: torch.device
     ) -> dict[str, NDArray[Any]]:
-        """Sweep a batch, and keep what was found."""
+        """Sweep a batch, and keep the result."""
         arrays = _sweep_batch(self.plan, batch.to(device))
         if self.folder is not None:
             content = arrays | {"fingerprint": np.array(self._fingerprint(batch))}
@@ -341,7 +341,7 @@ class _Checkpoint:
 
 
 def _state(objective: Objective) -> list[tuple[str, Any]]:
-    """Return the attributes of a score, without those that its first use cached."""
+    """Return the attributes of a score, without cached ones."""
     attributes = getattr(objective, "__dict__", {})
     return [
         (name, attributes[name])
@@ -356,7 +356,7 @@ def _bytes(tensor: Tensor) -> bytes:
 
 
 def _code(function: Any) -> bytes:
-    """Return what tells one forward= from another: its name, code and constants."""
+    """Return bytes that differ between functions: names, code and constants."""
     code = getattr(function, "__code__", None)
     if code is None:
         return repr(type(function)).encode() if function else b""
@@ -364,7 +364,7 @@ def _code(function: Any) -> bytes:
 
 
 def _code_bytes(code: CodeType) -> bytes:
-    """Return code without what differs from one process to the next.
+    """Return the code's bytes that are the same in every process.
 
     The repr of a function or comprehension within it holds an address and a file, and
     that of a set the order of its hashes.

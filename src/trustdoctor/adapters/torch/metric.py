@@ -88,7 +88,7 @@ class RejectionMetrics:
         return {name: torch.tensor((low + high) / 2) for name, (low, high) in bounds}
 
     def bounds(self) -> list[tuple[str, tuple[float, float]]]:
-        """Return between what each metric lies, over all rows of all processes.
+        """Return the bounds of each metric, over all rows of all processes.
 
         Metrics that do not exist on the rows, as AUROC without an error, are NaN.
         """
@@ -145,12 +145,12 @@ class RejectionMetrics:
         return joined
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint has to keep."""
+        """Return the state for a checkpoint."""
         facts = {"score": self.score.name, "temperature": self.temperature}
         return {"sketch": self.sketch.to_bytes(), **facts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         stored = (state.get("score"), state.get("temperature"))
         if stored != (self.score.name, self.temperature) or "sketch" not in state:
             message = (

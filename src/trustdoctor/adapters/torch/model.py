@@ -79,7 +79,7 @@ def networks(function: Callable[..., Any]) -> list[nn.Module]:
 
 
 def as_model(model: Any) -> nn.Module:
-    """Return a model that can be asked: a network, or a function of inputs to logits.
+    """Return a network: the model itself, or one around a function of inputs to logits.
 
     Networks that a function refers to are treated as models are.
     """
@@ -114,7 +114,7 @@ def lay_out(
 
 
 def check_model(model: Any) -> nn.Module:
-    """Refuse what is not a torch model."""
+    """Refuse an object that is not a torch module."""
     if not isinstance(model, nn.Module):
         message = f"expected a torch.nn.Module, got {type(model).__name__}."
         raise InputError(message)
@@ -223,7 +223,7 @@ def embedded(model: nn.Module, batch: Batch) -> Batch:
 
 @contextmanager
 def untouched(model: nn.Module, *, mode: str) -> Iterator[None]:
-    """Leave the model as it was: modes and buffers, also when an exception flies.
+    """Restore the model's modes and buffers afterwards, also after an exception.
 
     Parameters and their `.grad` are never written to in the first place.
     """
@@ -247,7 +247,7 @@ def untouched(model: nn.Module, *, mode: str) -> Iterator[None]:
 
 
 def _buffer_copies(module: nn.Module) -> dict[str, tuple[Tensor | None, Any]]:
-    """Return each buffer with a copy of what is in it."""
+    """Return each buffer with a copy of its content."""
     return {
         name: (buffer, None if buffer is None else buffer.detach().clone())
         for name, buffer in module._buffers.items()
@@ -255,7 +255,7 @@ def _buffer_copies(module: nn.Module) -> dict[str, tuple[Tensor | None, Any]]:
 
 
 def device_of(model: nn.Module, device: Any) -> torch.device:
-    """Return where the model is, refusing another device than that."""
+    """Return the model's device; refuse another one."""
     here = next((p.device for p in model.parameters()), None)
     if device is None:
         return here or torch.device("cpu")
@@ -273,7 +273,7 @@ def device_of(model: nn.Module, device: Any) -> torch.device:
 
 
 def as_device(device: Any) -> torch.device:
-    """Refuse what is not a device."""
+    """Return a torch device; refuse what does not name one."""
     try:
         return torch.device(device)
     except (RuntimeError, TypeError) as error:

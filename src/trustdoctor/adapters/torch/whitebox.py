@@ -281,7 +281,7 @@ def _regression(pairs: list[Any]) -> tuple[Array, float]:
 
 @contextmanager
 def _layer_outputs(model: nn.Module, layers: Sequence[str]) -> Iterator[Any]:
-    """Yield a function that returns what the layers put out in the last call."""
+    """Yield a function that returns the layers' outputs of the last call."""
     modules = dict(model.named_modules())
     missing = [name for name in layers if name not in modules]
     if missing or not layers:
