@@ -32,7 +32,7 @@ from trustdoctor.reproduce.timings import (
 BUNDLED = bundled_file()
 
 
-ASKED = {"baseline": (3, 3, 12), "numpy": (1, 1, None)}
+REQUIRED_RATIOS = {"baseline": (3, 3, 12), "numpy": (1, 1, None)}
 """How often faster than the peer alpha of 1000 classes, of 10, and metrics shall be."""
 
 
@@ -54,11 +54,11 @@ def best(function, repeat=3, seconds=2):
     return min(times)
 
 
-def line(what, ours, peer, theirs, asked):
+def line(task, ours, peer, theirs, requirement):
     ratio = theirs / ours
     print(
-        f"[{kernel()}, {processor()}, {cores()} cores] {what}: {ours:.3f} s; "
-        f"{peer} {theirs:.3f} s: {ratio:.1f}x ({asked})",
+        f"[{kernel()}, {processor()}, {cores()} cores] {task}: {ours:.3f} s; "
+        f"{peer} {theirs:.3f} s: {ratio:.1f}x ({requirement})",
         flush=True,
     )
 
@@ -88,14 +88,20 @@ def torch_alpha(z):
     return (1 - g) / g
 
 
-def bench_alpha(rng, rows, classes, asked):
+def bench_alpha(rng, rows, classes, requirement):
     block = rng.normal(size=(rows // 100, classes)).astype(np.float32) * 3
     z = np.tile(block, (100, 1))
     td.alpha(z[:10])
     extra = extra_megabytes(lambda: td.alpha(z))
     ours = best(lambda: td.alpha(z))
     name = f"alpha at {rows:,} x {classes}"
-    line(name, ours, "scipy softmax + formula", best(lambda: scipy_alpha(z), 2), asked)
+    line(
+        name,
+        ours,
+        "scipy softmax + formula",
+        best(lambda: scipy_alpha(z), 2),
+        requirement,
+    )
     print(f"  {extra:.0f} MB beyond input and output (under 64)", flush=True)
 
 
@@ -139,7 +145,7 @@ def bench_torch(rng, rows, classes):
     )
 
 
-def bench_metrics(rng, dtype, asked):
+def bench_metrics(rng, dtype, requirement):
     n = 10_000_000
     errors = rng.random(n) < 0.1
     scores = (rng.normal(size=n) + 2 * errors).astype(dtype)
@@ -154,9 +160,9 @@ def bench_metrics(rng, dtype, asked):
         td.frr_at_trr(c)
         td.aurc(c)
 
-    for how, function in (("in one call", together), ("of counts", in_turn)):
-        what = f"AUROC + FRR@95TRR + AURC at {n:,} {np.dtype(dtype).name} rows, {how}"
-        line(what, best(function), "sklearn roc_auc_score alone", theirs, asked)
+    for way, function in (("in one call", together), ("of counts", in_turn)):
+        task = f"AUROC + FRR@95TRR + AURC at {n:,} {np.dtype(dtype).name} rows, {way}"
+        line(task, best(function), "sklearn roc_auc_score alone", theirs, requirement)
 
 
 def bench_sorting(rng, dtype):
@@ -171,8 +177,8 @@ def bench_sorting(rng, dtype):
     ours = best(lambda: place(wrong, correct) and place(correct, wrong))
     theirs = best(
         lambda: [
-            np.searchsorted(others, own, side)
-            for own, others in ((wrong, correct), (correct, wrong))
+            np.searchsorted(among, scores_placed, side)
+            for scores_placed, among in ((wrong, correct), (correct, wrong))
             for side in ("left", "right")
         ],
         1,
@@ -182,13 +188,13 @@ def bench_sorting(rng, dtype):
 
 def bench_kernel():
     """Time the kernel of this process."""
-    many, few, metrics = (
+    for_many_classes, for_few_classes, metrics = (
         "any" if ratio is None else f"at least {ratio}x"
-        for ratio in ASKED.get(kernel(), WIDE)
+        for ratio in REQUIRED_RATIOS.get(kernel(), WIDE)
     )
     rng = np.random.default_rng(0)
-    bench_alpha(rng, 200_000, 1000, many)
-    bench_alpha(rng, 20_000_000, 10, few)
+    bench_alpha(rng, 200_000, 1000, for_many_classes)
+    bench_alpha(rng, 20_000_000, 10, for_few_classes)
     bench_lengths(rng, 200_000, 1000)
     bench_metrics(rng, np.float32, metrics)
     bench_metrics(rng, np.float64, metrics)
@@ -227,7 +233,7 @@ def bench_calibrate(rng):
 
 
 def bench_evaluate():
-    which, p = authors_predictions()
+    origin, p = authors_predictions()
     probs = scipy.special.softmax(p.logits, axis=1)
     ours = best(lambda: td.evaluate(p, scores=["alpha"]))
     start = time.perf_counter()
@@ -238,7 +244,7 @@ def bench_evaluate():
     count_published(ratios, p.errors.tolist(), thresholds[::30])
     theirs = fixed + 30 * (time.perf_counter() - start)
     line(
-        f"evaluate with alpha on {which}, intervals included",
+        f"evaluate with alpha on {origin}, intervals included",
         ours,
         f"the published loops over {len(thresholds):,} thresholds (a 30th timed)",
         theirs,
@@ -250,26 +256,27 @@ def bench_evaluate():
         BUNDLED,
         "--quiet",
     ]
-    took = best(lambda: subprocess.run(command, check=True))
-    print(f"trustdoctor diagnose of 10,000 rows, cold: {took:.2f} s (under 3)")
+    seconds = best(lambda: subprocess.run(command, check=True))
+    print(f"trustdoctor diagnose of 10,000 rows, cold: {seconds:.2f} s (under 3)")
 
 
 def bench_page():
     """Time an evaluation of five scores, all metrics and intervals; then its page."""
     rng = np.random.default_rng(0)
-    asked = {1_000_000: "CPU: at most 2", 10_000_000: "clock: at most 15"}
+    requirements = {1_000_000: "CPU: at most 2", 10_000_000: "clock: at most 15"}
     for n in (10_000, 1_000_000, 10_000_000):
         logits = 3 * rng.standard_normal((n, 10), dtype=np.float32)
         labels = np.where(rng.random(n) < 0.9, logits.argmax(1), 0)
         p = td.Predictions.from_logits(logits, labels)
         start, cpu = time.perf_counter(), time.process_time()
-        found = td.evaluate(p)
+        evaluation = td.evaluate(p)
         middle, cpu = time.perf_counter(), time.process_time() - cpu
-        page = found.to_html()
+        page = evaluation.to_html()
         end = time.perf_counter()
         print(
             f"evaluate {n:,} x 10, five scores, all metrics and intervals: "
-            f"{middle - start:.1f} s, {cpu:.1f} s of CPU ({asked.get(n, 'any')}); "
+            f"{middle - start:.1f} s, {cpu:.1f} s of CPU "
+            f"({requirements.get(n, 'any')}); "
             f"its page {len(page.encode()) / 1000:.0f} kB (under 300), "
             f"{end - middle:.1f} s",
             flush=True,
@@ -277,18 +284,18 @@ def bench_page():
 
 
 def bench_start():
-    for what, code in (
+    for task, code in (
         ("import trustdoctor", "import trustdoctor"),
         ("trustdoctor --help", "from trustdoctor.cli import main; main()"),
     ):
         command = [sys.executable, "-c", code]
-        if "help" in what:
+        if "help" in task:
             command.append("--help")
-        took = best(
+        seconds = best(
             lambda c=command: subprocess.run(c, check=True, capture_output=True), 5
         )
         bare = best(lambda: subprocess.run([sys.executable, "-c", ""], check=True), 5)
-        print(f"{what}: {took:.2f} s, a bare interpreter {bare:.2f} s")
+        print(f"{task}: {seconds:.2f} s, a bare interpreter {bare:.2f} s")
 
 
 def main():

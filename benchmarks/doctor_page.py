@@ -14,26 +14,28 @@ from trustdoctor.reproduce import Options, Table, reproduce
 PAGE = Path(__file__).with_name("what-doctor-does.md.in")
 
 
-def rows_of(table, *columns, where=lambda _row: True, drop=()):
+def rows_of(table, *columns, keep=lambda _row: True, drop=()):
     """Return some rows and columns of a table as Markdown."""
-    kept = [
+    columns_shown = [
         i for i, name in enumerate(table.columns) if name.replace("\n", " ") not in drop
     ]
-    names = tuple(table.columns[i].replace("\n", " ") for i in kept)
-    rows = tuple(tuple(row[i] for i in kept) for row in table.rows if where(row))
+    names = tuple(table.columns[i].replace("\n", " ") for i in columns_shown)
+    rows = tuple(
+        tuple(row[i] for i in columns_shown) for row in table.rows if keep(row)
+    )
     text = Table("", columns or names, rows).to_markdown()
     return text.split("\n\n", 1)[1]
 
 
 def authors_table(report):
-    (found,) = (t for t in report.tables if "densenet:" in t.title)
-    return found
+    (table,) = (t for t in report.tables if "densenet:" in t.title)
+    return table
 
 
 def public_nets(report):
     """Return the table of the public nets on CIFAR-100."""
-    (found,) = (t for t in report.tables if t.title.startswith("CIFAR-100: "))
-    return found
+    (table,) = (t for t in report.tables if t.title.startswith("CIFAR-100: "))
+    return table
 
 
 def make(folder):
@@ -51,28 +53,28 @@ def make(folder):
     return PAGE.read_text(encoding="utf-8").format(
         scores=rows_of(
             authors,
-            where=lambda row: row[1] == "TBB" and row[0] in ("alpha", "beta", "sr"),
+            keep=lambda row: row[1] == "TBB" and row[0] in ("alpha", "beta", "sr"),
         ),
-        nets=rows_of(public_nets(ours), where=lambda row: row[2] != "beta"),
+        nets=rows_of(public_nets(ours), keep=lambda row: row[2] != "beta"),
         imdb=f"AUROC {imdb.cells()[1][3]} and FRR95 {imdb.cells()[1][5]}",
         perturbed=protocols(Path(folder)),
         turned=turned(Path(folder)),
         rises=rows_of(
             replace(histograms[0], rows=sum((t.rows for t in histograms), ()))
         ),
-        grid=rows_of(intervals.tables[0], where=lambda row: row[0] in (1000, 10_000)),
+        grid=rows_of(intervals.tables[0], keep=lambda row: row[0] in (1000, 10_000)),
         ones=intervals.words.split("probability of ")[1].split(" of the rows")[0],
         exact=rows_of(intervals.tables[1]),
         gaussian=rows_of(gaussian.tables[0]),
         proposition=rows_of(
             gaussian.tables[3],
             drop=("variance 16",),
-            where=lambda row: row[1] is not None,
+            keep=lambda row: row[1] is not None,
         ),
     )
 
 
-def both(folder):
+def both_protocols(folder):
     clean, moved = (
         td.read(
             folder / "reference" / f"cifar10-densenet-{name}.npz",
@@ -94,21 +96,21 @@ def protocols(folder):
     """Return both protocols with both accuracies, as Markdown."""
     from trustdoctor.reproduce.report import in_percent
 
-    _, _, pbb, tbb = both(folder)
+    _, _, pbb, tbb = both_protocols(folder)
     rows = []
-    for what, found in (
+    for words, result in (
         ("alpha, TBB", tbb.deployed),
         ("alpha, PBB, errors of the perturbed prediction (`paper`)", pbb.paper),
         ("alpha, PBB, errors of the clean prediction (`deployed`)", pbb.deployed),
     ):
-        metrics = (found.metrics["auroc"], found.metrics["frr_at_trr"])
-        rows.append((what, 100 * found.accuracy.value, *map(in_percent, metrics)))
+        metrics = (result.metrics["auroc"], result.metrics["frr_at_trr"])
+        rows.append((words, 100 * result.accuracy.value, *map(in_percent, metrics)))
     table = Table("", ("", "accuracy", "AUROC", "FRR95"), tuple(rows))
     return table.to_markdown().split("\n\n", 1)[1]
 
 
 def turned(folder):
-    clean, moved, *_ = both(folder)
+    clean, moved, *_ = both_protocols(folder)
     right = ~clean.errors
     return f"{int((moved.errors & right).sum())} of the {int(right.sum()):,}"
 

@@ -241,7 +241,7 @@ def risk_words(records):
     )
 
 
-def made(by_file, options, version, seconds):
+def page_text(by_file, options, version, seconds):
     """Return what the script writes into the page."""
     all_records = [record for records in by_file.values() for record in records]
     by_scenario = {
@@ -284,7 +284,7 @@ def main():
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         results = list(pool.map(lambda path: look_at(path, options), paths))
     by_file = dict(zip(names, (records for records, _ in results), strict=True))
-    text = made(by_file, options, results[0][1], time.perf_counter() - start)
+    text = page_text(by_file, options, results[0][1], time.perf_counter() - start)
     print(text)
     if options.page:
         fill(options.page, "", {"expected": text})

@@ -7,6 +7,7 @@ that folder where it is there. The two are run in turn, and the shortest times c
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,9 +51,9 @@ def compare(name, model, x, repeat):
     plain, guarded = session(folder / "m.onnx"), session(folder / "g.onnx")
     times = [float("inf"), float("inf")]
     for _ in range(5):  # in turn, so that noise hits both
-        for i, one in enumerate((plain, guarded)):
-            took = seconds(lambda one=one: one.run(None, {"x": x}), repeat)
-            times[i] = min(times[i], took)
+        for i, model_session in enumerate((plain, guarded)):
+            run = partial(model_session.run, None, {"x": x})
+            times[i] = min(times[i], seconds(run, repeat))
     size = [sum(f.stat().st_size for f in folder.glob(f"{n}.onnx*")) for n in "mg"]
     print(
         f"{name}, batch of {len(x)}: {times[0] * 1e6:.0f} us bare, "

@@ -34,15 +34,15 @@ def formula(z):
 
 def reference(z):
     """Score by the common formulas in float64."""
-    parts = z.split(max(1, (1 << 26) // z.shape[1]))
-    return torch.cat([td.alpha(part.double()) for part in parts])
+    blocks = z.split(max(1, (1 << 26) // z.shape[1]))
+    return torch.cat([td.alpha(block.double()) for block in blocks])
 
 
 def make(rows, classes, dtype):
     z = torch.empty(rows, classes, dtype=dtype, device="cuda")
-    for part in z.split(max(1, (1 << 26) // classes)):
-        part.copy_(torch.randn(part.shape, device="cuda") * 3)
-        part[:, 0] += 8
+    for block in z.split(max(1, (1 << 26) // classes)):
+        block.copy_(torch.randn(block.shape, device="cuda") * 3)
+        block[:, 0] += 8
     return z
 
 
@@ -54,24 +54,26 @@ def error(z, ours):
 def bench_size(rows, classes, dtype):
     z = make(rows, classes, dtype)
     size = z.numel() * z.element_size()
-    part = z[: max(1, int(rows * min(1.0, 16e9 / size)))]
-    target = torch.empty_like(part)
-    moved = 2 * part.numel() * part.element_size()
-    copy = moved / seconds(partial(target.copy_, part))
+    source = z[: max(1, int(rows * min(1.0, 16e9 / size)))]
+    target = torch.empty_like(source)
+    bytes_moved = 2 * source.numel() * source.element_size()
+    copy = bytes_moved / seconds(partial(target.copy_, source))
     del target
-    took = seconds(lambda: td.alpha(z))
+    seconds_taken = seconds(lambda: td.alpha(z))
     line = f"{rows:>9,} x {classes:<7,} {str(dtype)[6:]:<9}"
-    line += f" alpha {took * 1e3:7.2f} ms, {size / took / 1e12:.2f} TB/s;"
-    line += f" copy {copy / 1e12:.2f} TB/s: {size / took / copy:.0%}"
-    some = z[: max(1, int(rows * min(1.0, 8e9 / size)))]
-    ours = seconds(lambda: td.alpha(some))
-    eager = seconds(lambda: formula(some)) / ours
+    line += (
+        f" alpha {seconds_taken * 1e3:7.2f} ms, {size / seconds_taken / 1e12:.2f} TB/s;"
+    )
+    line += f" copy {copy / 1e12:.2f} TB/s: {size / seconds_taken / copy:.0%}"
+    sample = z[: max(1, int(rows * min(1.0, 8e9 / size)))]
+    ours = seconds(lambda: td.alpha(sample))
+    eager = seconds(lambda: formula(sample)) / ours
     compiled = torch.compile(formula, dynamic=False)
-    compiled(some)
+    compiled(sample)
     line += f"; softmax + formula {eager:.1f}x, compiled "
-    line += f"{seconds(lambda: compiled(some)) / ours:.1f}x"
-    line += f"; error {error(some, td.alpha(some)):.1e}"
-    normed = seconds(lambda: td.normalised_alpha(some)) / ours
+    line += f"{seconds(lambda: compiled(sample)) / ours:.1f}x"
+    line += f"; error {error(sample, td.alpha(sample)):.1e}"
+    normed = seconds(lambda: td.normalised_alpha(sample)) / ours
     line += f"; normalised_alpha {normed:.1f}x the time of alpha"
     print(line, flush=True)
 
@@ -83,16 +85,19 @@ def check(rows, classes, dtype):
     worst = {}
     for name in ("alpha", "beta", "msp", "entropy", "margin", "max_logit", "energy"):
         exact = torch.cat(
-            [getattr(td, name)(p.double(), temperature=1.3) for p in z.split(4096)]
+            [
+                getattr(td, name)(block.double(), temperature=1.3)
+                for block in z.split(4096)
+            ]
         )
         ours = getattr(td, name)(z, temperature=1.3).double()
         same = torch.where(exact.isinf(), (ours != exact) * 1.0, 0.0).max()
         gap = (ours - exact).abs() / exact.abs().clamp(min=1)
         worst[name] = float(torch.where(exact.isinf(), 0.0, gap).max() + same)
-    for name, of in (("pnorm", 2), ("normalised_margin", 5), ("normalised_alpha", 3)):
-        own = partial(getattr(td, name), p=of)
-        exact = torch.cat([own(part.double()) for part in z.split(4096)])
-        gap = (own(z).double() - exact).abs() / exact.abs().clamp(min=1)
+    for name, p in (("pnorm", 2), ("normalised_margin", 5), ("normalised_alpha", 3)):
+        score = partial(getattr(td, name), p=p)
+        exact = torch.cat([score(block.double()) for block in z.split(4096)])
+        gap = (score(z).double() - exact).abs() / exact.abs().clamp(min=1)
         worst[name] = float(torch.where(exact.isinf(), 0.0, gap).max())
     z[0, 0], z[2, 1], z[3] = math.nan, math.inf, -math.inf
     odd = td.alpha(z)

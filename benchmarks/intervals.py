@@ -152,7 +152,7 @@ def tied_estimates(rng, cell):
         )
     ]
     rows = np.concatenate([np.repeat(np.arange(len(kind)), kind) for kind in kinds])
-    scores = [part.astype(float) for part in np.divmod(rows, len(TIES[ties]) + 1)]
+    scores = [places.astype(float) for places in np.divmod(rows, len(TIES[ties]) + 1)]
     return estimates_of_pair(scores, np.arange(n) >= n - n_errors)
 
 
@@ -169,11 +169,11 @@ def tied_counts(cell):
 
 
 def tied_truth(cell):
-    own, other = (
+    values, values_of_other = (
         {name: min(max(metric(name, c), 0.0), 1.0) for name in RANKED}
         for c in tied_counts(cell)
     )
-    return with_gaps(own, other)
+    return with_gaps(values, values_of_other)
 
 
 @cache
@@ -194,9 +194,9 @@ def draw_ranks(rng, n, errors, auroc, step):
     wrong = np.zeros(n, bool)
     while wrong.all() or not wrong.any():
         wrong = rng.random(n) < errors / n
-    one, other = rng.standard_normal((2, n))
-    other = ALIKE * one + math.sqrt(1 - ALIKE**2) * other
-    scores = (one + shift(auroc) * wrong, other + (shift(auroc) - WORSE) * wrong)
+    normal, other = rng.standard_normal((2, n))
+    other = ALIKE * normal + math.sqrt(1 - ALIKE**2) * other
+    scores = (normal + shift(auroc) * wrong, other + (shift(auroc) - WORSE) * wrong)
     return [rounded(s, step) for s in scores], wrong
 
 
@@ -207,14 +207,14 @@ def estimates_of_ranks(rng, cell):
 
 def estimates_of_pair(scores, wrong):
     first, second = (Ranking(s, wrong) for s in scores)
-    found = rank_estimates(first.counts, EvaluationSettings())
-    parts = [paired_frr(ranking, trr=0.95) for ranking in (first, second)]
-    note = found["auroc"].note
+    estimates = rank_estimates(first.counts, EvaluationSettings())
+    paired_rates = [paired_frr(ranking, trr=0.95) for ranking in (first, second)]
+    note = estimates["auroc"].note
     pairs = (
         auroc_difference(first, second),
-        frr_difference(*parts, wrong),
+        frr_difference(*paired_rates, wrong),
     )
-    return found | {
+    return estimates | {
         name: replace(e, note=note or e.note)
         for name, e in zip(PAIRED, pairs, strict=True)
     }
@@ -222,14 +222,14 @@ def estimates_of_pair(scores, wrong):
 
 def rank_truth(cell):
     n, errors, auroc, step = cell
-    own = true_values(errors / n, shift(auroc), step)
-    other = true_values(errors / n, shift(auroc) - WORSE, step)
-    return with_gaps(own, other)
+    values = true_values(errors / n, shift(auroc), step)
+    values_of_other = true_values(errors / n, shift(auroc) - WORSE, step)
+    return with_gaps(values, values_of_other)
 
 
-def with_gaps(own, other):
-    gaps = [own[name] - other[name] for name in ("auroc", "frr_at_trr")]
-    return own | dict(zip(PAIRED, gaps, strict=True))
+def with_gaps(values, values_of_other):
+    gaps = [values[name] - values_of_other[name] for name in ("auroc", "frr_at_trr")]
+    return values | dict(zip(PAIRED, gaps, strict=True))
 
 
 def hidden_cells():
@@ -319,8 +319,8 @@ def exact_width(name, cell, true):
         low, high = (ndtr(float(ndtri(end)) - shift(cell[2])) for end in ends)
         return high - low
     of_rarer = ("auroc", "aupr", "trr_at_frr", PAIRED[0])
-    whole = min(errors, n - errors) if name in of_rarer else n
-    low, high = clopper_pearson(min(1.0, abs(true)) * whole, whole)
+    rows_of_share = min(errors, n - errors) if name in of_rarer else n
+    low, high = clopper_pearson(min(1.0, abs(true)) * rows_of_share, rows_of_share)
     # Where both scores are tied, two such shares differ.
     return (high - low) * (math.sqrt(2) if name == PAIRED[1] else 1.0)
 
@@ -369,13 +369,13 @@ KINDS = {
 
 def failures(results, samples):
     """Cells that cover too seldom without a note, or are too wide, or have no width."""
-    for kind, cell, found in results:
+    for kind, cell, coverages in results:
         if kind == "hidden":
             continue  # what no interval can know
-        least = ASKED - 3 * math.sqrt(ASKED * (1 - ASKED) / samples[kind])
-        for name, (covered, width, noted, empty) in found.items():
+        lowest = ASKED - 3 * math.sqrt(ASKED * (1 - ASKED) / samples[kind])
+        for name, (covered, width, noted, empty) in coverages.items():
             may = cell[1] < FEW_ROWS and noted > 0.5
-            if (covered < least and not may) or width > 2 or empty:
+            if (covered < lowest and not may) or width > 2 or empty:
                 yield name, cell, covered, width
 
 
@@ -394,16 +394,19 @@ def jobs(samples, seed=0):
 
 def table(results, kind, names, value, worst):
     """One line for each number of rows and errors: the worst of all its cells."""
-    found = defaultdict(list)
-    for of_kind, cell, own in results:
+    values_by_place = defaultdict(list)
+    for of_kind, cell, coverages in results:
         for name in names:
-            if of_kind == kind and name in own:
-                found[cell[:2], name].append(own[name])
+            if of_kind == kind and name in coverages:
+                values_by_place[cell[:2], name].append(coverages[name])
     titles = [name.replace("_", " ") for name in names]
     lines = ["| rows | errors | " + " | ".join(titles) + " |"]
     lines.append("|---:" * (len(names) + 2) + "|")
-    for place in sorted({place for place, _ in found}):
-        shown = [worst(value(own) for own in found[place, name]) for name in names]
+    for place in sorted({place for place, _ in values_by_place}):
+        shown = [
+            worst(value(coverage) for coverage in values_by_place[place, name])
+            for name in names
+        ]
         cells_ = " | ".join(f"{number:.3g}" for number in shown)
         lines.append(f"| {place[0]:,} | {place[1]:,} | {cells_} |")
     return "\n".join(lines)
@@ -416,9 +419,9 @@ def rounding(step):
 def hidden_table(results):
     lines = ["| errors | that are hidden | the others are apart by | AUROC covers |"]
     lines.append("|---:" * 4 + "|")
-    for kind, (_, errors, far, share), found in results:
+    for kind, (_, errors, far, share), coverages in results:
         if kind == "hidden":
-            covered = found["auroc"][0]
+            covered = coverages["auroc"][0]
             lines.append(f"| {errors} | {share:.0%} | {far} sd | {covered:.0%} |")
     return "\n".join(lines)
 
@@ -432,8 +435,8 @@ def page(results, samples):
         ("Differences, scores of few values", "tied", PAIRED),
         ("Calibration", "calibrated", CALIBRATED),
     ):
-        covered = table(results, kind, names, lambda own: 100 * own[0], min)
-        wide = table(results, kind, names, lambda own: own[1], max)
+        covered = table(results, kind, names, lambda coverage: 100 * coverage[0], min)
+        wide = table(results, kind, names, lambda coverage: coverage[1], max)
         lines += [f"## {title}\n", *([TIED] if title == FEW_VALUES else [])]
         lines += ["Lowest coverage, in percent:\n", covered]
         lines += ["", "Largest width:\n", wide, ""]
@@ -509,15 +512,15 @@ def main():
     parser.add_argument("--samples", type=int, help="of every kind of cell")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=PAGE)
-    given = parser.parse_args()
-    samples = dict.fromkeys(SAMPLES, given.samples) if given.samples else SAMPLES
-    todo = sorted(jobs(samples, given.seed), key=lambda job: -job[1][0])
+    options = parser.parse_args()
+    samples = dict.fromkeys(SAMPLES, options.samples) if options.samples else SAMPLES
+    job_list = sorted(jobs(samples, options.seed), key=lambda job: -job[1][0])
     results = []
     with ProcessPoolExecutor() as pool:
-        for result in pool.map(simulate, todo):
+        for result in pool.map(simulate, job_list):
             results.append(result)
-            print(len(results), "of", len(todo), *result[:2], flush=True)
-    given.out.write_text(page(results, samples))
+            print(len(results), "of", len(job_list), *result[:2], flush=True)
+    options.out.write_text(page(results, samples))
     failed = list(failures(results, samples))
     for line in failed:
         print("fails:", *line)

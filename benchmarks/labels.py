@@ -60,21 +60,21 @@ def precision(values, flipped):
 
 def measure(name, logits, labels, seeds, views=None):
     """Print what each way finds, on the same flips."""
-    classes, found = logits.shape[1], {}
+    classes, shares_by_way = logits.shape[1], {}
     probs = scipy.special.softmax(logits.astype(np.float64), axis=1)
     for seed in range(seeds):
-        given, flipped = flip(labels, classes, seed)
-        p = td.Predictions.from_logits(logits, given)
+        given_labels, flipped = flip(labels, classes, seed)
+        p = td.Predictions.from_logits(logits, given_labels)
         ways = {"label quality": td.label_quality(p), "alpha of errors": by_alpha(p)}
         if views is not None:
-            seen = td.Predictions.from_logits(views, given)
-            ways["label quality, mean over views"] = td.label_quality(seen)
+            with_views = td.Predictions.from_logits(views, given_labels)
+            ways["label quality, mean over views"] = td.label_quality(with_views)
         if get_label_quality_scores is not None:
-            ways["cleanlab self_confidence"] = by_cleanlab(given, probs)
+            ways["cleanlab self_confidence"] = by_cleanlab(given_labels, probs)
         for way, values in ways.items():
-            found.setdefault(way, []).append(precision(values, flipped))
+            shares_by_way.setdefault(way, []).append(precision(values, flipped))
     print(f"{name}: {FLIPPED} of {len(labels):,} labels flipped, {seeds} seeds")
-    for way, shares in found.items():
+    for way, shares in shares_by_way.items():
         error = np.std(shares, ddof=1) / np.sqrt(seeds)
         print(f"  {way:<32}{np.mean(shares):.3f} (standard error {error:.3f})")
 
@@ -90,7 +90,7 @@ def compare_times(logits, labels, repeat=9):
         by_cleanlab(labels, scipy.special.softmax(logits, axis=1))
         pairs.append((middle - start, time.perf_counter() - middle))
     ratio = np.median([theirs / ours for ours, theirs in pairs])
-    ours = min(took for took, _ in pairs)
+    ours = min(seconds for seconds, _ in pairs)
     print(
         f"label quality of {len(labels):,} rows: {ours * 1000:.1f} ms; cleanlab with "
         f"scipy's softmax: {ratio:.1f}x as long (median of {repeat} pairs)"
@@ -117,8 +117,8 @@ def mean_over_views(count):
     total = 0
     for view in (lambda images: images, *td.image_views(count)):
         with torch.no_grad():
-            said = [model(view(part)).double() for part in x.split(500)]
-        total = total + torch.log_softmax(torch.cat(said), 1).numpy()
+            batches = [model(view(batch)).double() for batch in x.split(500)]
+        total = total + torch.log_softmax(torch.cat(batches), 1).numpy()
     return total / (1 + count)
 
 

@@ -58,17 +58,18 @@ def measure_overhead():
 
     def bare():
         with torch.no_grad():
-            for part in x.split(256):
+            for batch in x.split(256):
                 for _ in range(1 + VIEWS):
-                    model(part)
+                    model(batch)
 
     ask(x)
     pairs = [(best(lambda: ask(x), 1), best(bare, 1)) for _ in range(7)]
     ratio = float(np.median([ours / theirs for ours, theirs in pairs]))
-    took = min(theirs for _, theirs in pairs)
+    seconds = min(theirs for _, theirs in pairs)
     print(
         f"SecondOpinion with {VIEWS} views on {ROWS} images: {ratio:.3f}x the bare "
-        f"{1 + VIEWS} forward passes, {took:.2f} s (at most 1.05x; median of 7 pairs)"
+        f"{1 + VIEWS} forward passes, {seconds:.2f} s (at most 1.05x; median of 7 "
+        "pairs)"
     )
 
 
@@ -94,34 +95,35 @@ def remember(model, x):
     """Return a second opinion about row numbers that looks up what the model says."""
     views = td.image_views(VIEWS)
     with torch.no_grad():
-        said = [
-            model(look(part))
-            for look in (lambda part: part, *views)
-            for part in x.split(256)
+        batches = [
+            model(view(batch))
+            for view in (lambda batch: batch, *views)
+            for batch in x.split(256)
         ]
-    known = torch.cat(said).numpy()
+    logits = torch.cat(batches).numpy()
     shifts = [
         td.View(view.name, lambda rows, k=k: rows + k * len(x))
         for k, view in enumerate(views, 1)
     ]
-    return td.SecondOpinion(lambda rows: known[rows], shifts, batch_size=len(x))
+    return td.SecondOpinion(lambda rows: logits[rows], shifts, batch_size=len(x))
 
 
 def measure_target(ask, labels, target):
     """Print what one target costs, over splits into rows that calibrate and judge."""
-    (name, value), done = *target.items(), []
+    (name, value), results = *target.items(), []
     for seed in range(SPLITS):
         order = np.random.default_rng(seed).permutation(len(labels))
         calibration, new = np.split(order, [CALIBRATION])
         gate = ask.calibrate(calibration, labels[calibration], seed=seed, **target)
-        decided = ask.screen(new, gate)
-        outcome = td.Outcome.of(decided.accepted, decided.predicted != labels[new])
+        screened = ask.screen(new, gate)
+        outcome = td.Outcome.of(screened.accepted, screened.predicted != labels[new])
         rate = outcome.rates()[name].value
-        done.append((decided.passes.mean() - 1, decided.accepted.mean(), rate))
-    more, accepted, rate = np.mean(done, axis=0)
-    low, high = np.min(done, axis=0)[0], np.max(done, axis=0)[0]
+        results.append((screened.passes.mean() - 1, screened.accepted.mean(), rate))
+    more_passes, accepted, rate = np.mean(results, axis=0)
+    low, high = np.min(results, axis=0)[0], np.max(results, axis=0)[0]
     print(
-        f"  {name} {value}: {more:.2f} more passes per row ({low:.2f} to {high:.2f}), "
+        f"  {name} {value}: {more_passes:.2f} more passes per row ({low:.2f} to "
+        f"{high:.2f}), "
         f"accepted {accepted:.1%}, {name} reached {rate:.2%}"
     )
 

@@ -40,16 +40,16 @@ def recorded_classifier():
     from sklearn.base import BaseEstimator, ClassifierMixin
 
     class RecordedClassifier(ClassifierMixin, BaseEstimator):
-        """What a fitted model said of numbered rows; without any, of the rows."""
+        """A fitted model's probabilities of numbered rows; without any, the rows."""
 
-        said = None
+        probs = None
 
         def fit(self, _x, y):
             self.classes_ = getattr(self, "classes_", np.asarray(y))
             return self
 
         def predict_proba(self, x):
-            return np.asarray(x) if self.said is None else self.said[x[:, 0]]
+            return np.asarray(x) if self.probs is None else self.probs[x[:, 0]]
 
         def predict(self, x):
             return self.predict_proba(x).argmax(1)
@@ -139,7 +139,7 @@ def fallback(arrays):
     models = []
     for probs in (arrays["small"], arrays["large"], person):
         models.append(classifier().fit(None, range(probs.shape[1])))
-        models[-1].said = probs
+        models[-1].probs = probs
     picked = {"default": [], "by ranks": []}
     for rows, (way, lines) in ((r, w) for r in arrays["rows"] for w in picked.items()):
         confidence = np.r_[arrays["small"][rows].max(1), arrays["large"][rows].max(1)]

@@ -55,26 +55,29 @@ def agreement(model, x, stored, scale):
     clean = td.Predictions.from_logits(stored["logits"], stored["labels"])
     for name, (score, t) in STORED.items():
         options = {"score": score, "temperature": t, "epsilon": 0.00035, "scale": scale}
-        found = Doctor(model, **options)(x)
-        far = np.abs(found.perturbed.logits - stored[name]).max(1)
+        examination = Doctor(model, **options)(x)
+        distance = np.abs(examination.perturbed.logits - stored[name]).max(1)
         print(
-            f"{name}: {100 * (far < 1e-3).mean():.2f}% of {len(far):,} within 1e-3 "
+            f"{name}: {100 * (distance < 1e-3).mean():.2f}% of {len(distance):,} "
+            "within 1e-3 "
             f"(at least 99.5); deployed AUROC "
-            f"{100 * td.auroc(found.scores, clean.errors):.2f}",
+            f"{100 * td.auroc(examination.scores, clean.errors):.2f}",
             flush=True,
         )
     plain = 100 * td.auroc(td.alpha(clean.logits), clean.errors)
     print(f"alpha without perturbation: AUROC {plain:.2f} (90.41)")
-    for score, asked in (("alpha", 0.99), ("beta", 0.90), ("odin", None)):
+    for score, lowest in (("alpha", 0.99), ("beta", 0.90), ("odin", None)):
         options = {"score": score, "epsilon": 0.0001, "scale": scale}
         before = Doctor(model, score=score)(x).scores
         rise = Doctor(model, **options)(x).scores - before
         foreseen = Doctor(model, order=1, **options)(x).scores - before
-        right = (rise < 0) if score == "odin" else (rise > 0)
-        line = f"{score} at eps 0.0001: {100 * right.mean():.2f}% step the right way"
-        if asked:
+        right_way = (rise < 0) if score == "odin" else (rise > 0)
+        line = (
+            f"{score} at eps 0.0001: {100 * right_way.mean():.2f}% step the right way"
+        )
+        if lowest:
             r = np.corrcoef(rise, foreseen)[0, 1]
-            line += f"; first order correlates {r:.3f} (above {asked})"
+            line += f"; first order correlates {r:.3f} (above {lowest})"
         print(line, flush=True)
 
 
@@ -90,7 +93,7 @@ def bare(model, batch, *, forwards):
 def cost(model, x, scale, rows):
     """Time the wrapper against bare passes, in turns."""
     batches = list(x[:rows].split(256))
-    for order, asked in ((2, "2 forward + 1 backward"), (1, "1 forward + 1 backward")):
+    for order, passes in ((2, "2 forward + 1 backward"), (1, "1 forward + 1 backward")):
         doctor = Doctor(model, epsilon=0.00035, scale=scale, order=order)
         ratios = []
         for _ in range(7):
@@ -102,7 +105,8 @@ def cost(model, x, scale, rows):
                 bare(model, batch, forwards=order)
             ratios.append(ours / (time.perf_counter() - start))
         print(
-            f"Doctor, order {order}: {statistics.median(ratios):.3f}x the bare {asked} "
+            f"Doctor, order {order}: {statistics.median(ratios):.3f}x the bare "
+            f"{passes} "
             "(at most 1.1x)",
             flush=True,
         )
@@ -110,23 +114,23 @@ def cost(model, x, scale, rows):
 
 def sweep_cost(model, x, scale, rows):
     """Time the full grid against one-setting calls, of which 22 are timed."""
-    part = x[:rows]
-    moved = [(t, e) for t in TEMPERATURES for e in EPSILONS[1::12]]
-    for order, asked in ((2, "at least 2.7x"), (1, "at least 20x")):
+    sample = x[:rows]
+    settings = [(t, e) for t in TEMPERATURES for e in EPSILONS[1::12]]
+    for order, requirement in ((2, "at least 2.7x"), (1, "at least 20x")):
         start = time.perf_counter()
-        sweep(model, part, scores=["alpha"], scale=scale, order=order)
+        sweep(model, sample, scores=["alpha"], scale=scale, order=order)
         ours = time.perf_counter() - start
         start = time.perf_counter()
-        for t, e in moved:
-            Doctor(model, temperature=t, epsilon=e, scale=scale, order=order)(part)
-        theirs = (time.perf_counter() - start) * 253 / len(moved)
+        for t, e in settings:
+            Doctor(model, temperature=t, epsilon=e, scale=scale, order=order)(sample)
+        theirs = (time.perf_counter() - start) * 253 / len(settings)
         start = time.perf_counter()
-        Doctor(model)(part)
+        Doctor(model)(sample)
         theirs += (time.perf_counter() - start) * 11
         print(
             f"sweep of 11 x 24 settings on {rows} rows, order {order}: {ours:.1f} s; "
-            f"264 calls of Doctor {theirs:.1f} s ({len(moved) + 1} timed): "
-            f"{theirs / ours:.1f}x ({asked})",
+            f"264 calls of Doctor {theirs:.1f} s ({len(settings) + 1} timed): "
+            f"{theirs / ours:.1f}x ({requirement})",
             flush=True,
         )
 

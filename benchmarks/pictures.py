@@ -77,9 +77,9 @@ def take(page, target, scheme, size):
 
 def shrink(path):
     """Make a picture smaller: 256 colours, without dithering."""
-    with Image.open(path) as seen:
-        few = seen.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    few.save(path, optimize=True)
+    with Image.open(path) as image:
+        quantised = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    quantised.save(path, optimize=True)
     if path.stat().st_size >= MOST:
         sys.exit(f"{path} has {path.stat().st_size} bytes, at most {MOST} are allowed.")
 
@@ -90,12 +90,12 @@ def main():
     parser.add_argument("--height", type=int, default=1000)
     parser.add_argument("--scale", type=float, default=1.5)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures")
-    given = parser.parse_args()
-    size = given.width, given.height, given.scale
+    options = parser.parse_args()
+    size = options.width, options.height, options.scale
     with tempfile.TemporaryDirectory() as scratch:
         page = write_page(Path(scratch))
         for scheme in ("light", "dark"):
-            target = given.out / f"report-{scheme}.png"
+            target = options.out / f"report-{scheme}.png"
             take(page, target, scheme, size)
             shrink(target)
             print(f"{target.name}: {target.stat().st_size / 1000:.0f} kB")

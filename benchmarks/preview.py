@@ -34,9 +34,11 @@ def measure(doubts, errors, rows, resamples, rng):
     (preview,) = preview_gates(Rows(doubts[first], errors[first]), values)
     gates = []
     for _ in range(resamples):
-        some = rng.choice(len(doubts), rows)  # with replacement: the file is the truth
+        sample = rng.choice(
+            len(doubts), rows
+        )  # with replacement: the file is the truth
         target = {offer.target: offer.value}
-        gate = td.calibrate_scores(doubts[some], errors[some], **target)
+        gate = td.calibrate_scores(doubts[sample], errors[sample], **target)
         accepted = gate.accept(doubts)
         risk = errors[accepted].mean() if accepted.any() else 0.0
         gates.append((gate.state, accepted.mean(), risk))
@@ -57,15 +59,15 @@ def main():
         offer, outlook, gates = measure(
             doubts, errors, arguments.rows, arguments.resamples, rng
         )
-        made = [gate for gate in gates if gate[0] == "threshold"]
-        coverages = np.array([coverage for _, coverage, _ in made])
+        thresholds = [gate for gate in gates if gate[0] == "threshold"]
+        coverages = np.array([coverage for _, coverage, _ in thresholds])
         inside = (outlook.low <= coverages) & (coverages <= outlook.high)
         print(f"{name}: {offer.headline} {offer.detail}")
         print(
-            f"  made {len(made)} of {len(gates)}; automatically "
+            f"  made {len(thresholds)} of {len(gates)}; automatically "
             f"{np.median(coverages):.1%}; within the range "
             f"{np.mean(inside):.0%}; broken "
-            f"{np.mean([risk > offer.value for _, _, risk in made]):.0%}"
+            f"{np.mean([risk > offer.value for _, _, risk in thresholds]):.0%}"
         )
 
 

@@ -64,11 +64,11 @@ def kernels():
     _native.available = True
 
 
-def ulps(doubts, right):
+def ulps(doubts, exact):
     """Return the largest error where both are finite."""
     doubts = np.asarray(doubts, np.float64)
-    both = np.isfinite(doubts) & np.isfinite(right)
-    error = np.abs(doubts - right)[both] / np.maximum(1, np.abs(right[both]))
+    finite = np.isfinite(doubts) & np.isfinite(exact)
+    error = np.abs(doubts - exact)[finite] / np.maximum(1, np.abs(exact[finite]))
     return float(error.max(initial=0)) / ULP
 
 
@@ -81,16 +81,16 @@ def measure(score, rows, rng, folder):
             onnx_score = exported(score, classes, t, folder)
             for scale in SCALES:
                 z = quantised(rng, rows * 10 // classes + 20, classes, scale)
-                single, right = z.astype(np.float32), function(z, temperature=t)
-                found = {
+                single, exact = z.astype(np.float32), function(z, temperature=t)
+                doubts_by_runtime = {
                     f"{kernel}, float32": function(single, temperature=t)
                     for kernel in kernels()
                 }
                 tensor = torch.from_numpy(single)
-                found["torch"] = function(tensor, temperature=t).numpy()
-                found["ONNX Runtime"] = onnx_score(single)
-                for name, doubts in found.items():
-                    worst[name] = max(worst.get(name, 0), ulps(doubts, right))
+                doubts_by_runtime["torch"] = function(tensor, temperature=t).numpy()
+                doubts_by_runtime["ONNX Runtime"] = onnx_score(single)
+                for name, doubts in doubts_by_runtime.items():
+                    worst[name] = max(worst.get(name, 0), ulps(doubts, exact))
     return worst
 
 

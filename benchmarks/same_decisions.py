@@ -169,14 +169,14 @@ def record(folder):
     return out
 
 
-def differences(record, other, where=""):
+def differences(record, other, path=""):
     """Yield where two records differ."""
     if isinstance(record, dict) and isinstance(other, dict):
         for name in sorted({*record, *other}):
-            place = f"{where} / {name}".removeprefix(" / ")
+            place = f"{path} / {name}".removeprefix(" / ")
             yield from differences(record.get(name), other.get(name), place)
     elif record != other:
-        yield f"{where}: {str(record)[:70]} and {str(other)[:70]}"
+        yield f"{path}: {str(record)[:70]} and {str(other)[:70]}"
 
 
 def main():

@@ -153,26 +153,26 @@ def run(code, *arguments, python=sys.executable, limit=None, timeout=900):
     """Run code in a process of its own; return its seconds and peak megabytes."""
     prefix = ["prlimit", f"--as={limit}"] if limit else []
     command = [*prefix, str(python), "-W", "ignore", "-c", COMMON + code + END]
-    found = subprocess.run(
+    process = subprocess.run(
         [*command, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=timeout,
         check=False,
     )
-    if found.returncode:
-        last = (found.stderr.strip().splitlines() or ["killed"])[-1]
+    if process.returncode:
+        last = (process.stderr.strip().splitlines() or ["killed"])[-1]
         raise RuntimeError(last[:90])
-    took, peak = found.stdout.split()[-2:]
-    return float(took), float(peak)
+    seconds, peak = process.stdout.split()[-2:]
+    return float(seconds), float(peak)
 
 
-def bench_files(folder, most):
+def bench_files(folder, largest):
     print(
         f"{'rows':>12} {'job':<34} {'seconds':>8} {'peak MB':>8}  against", flush=True
     )
     n = 1_000_000
-    while n <= most:
+    while n <= largest:
         file, out = folder / f"{n}.parquet", folder / "out.parquet"
         run(WRITE, file, out, n)
         times = {}
@@ -185,19 +185,18 @@ def bench_files(folder, most):
             ("diagnose, five scores", DIAGNOSE.format(""), "polars read"),
         ):
             results = [run(code, file, out) for _ in range(3 if n < 10**8 else 2)]
-            took, peak = min(r[0] for r in results), max(r[1] for r in results)
-            times[name] = took
+            seconds, peak = min(r[0] for r in results), max(r[1] for r in results)
+            times[name] = seconds
             against = ""
             if peer == "polars read":
-                whole, streamed = (
-                    times["polars read_parquet"],
-                    times["polars streaming sum"],
-                )
-                against = f"{took / whole:.2f}x reading, {took / streamed:.2f}x summing"
+                reading = seconds / times["polars read_parquet"]
+                summing = seconds / times["polars streaming sum"]
+                against = f"{reading:.2f}x reading, {summing:.2f}x summing"
             elif peer:
-                against = f"{took / times[peer]:.2f}x the copy (at most 2x)"
+                against = f"{seconds / times[peer]:.2f}x the copy (at most 2x)"
             print(
-                f"{n:>12,} {name:<34} {took:>8.2f} {peak:>8.0f}  {against}", flush=True
+                f"{n:>12,} {name:<34} {seconds:>8.2f} {peak:>8.0f}  {against}",
+                flush=True,
             )
         file.unlink()
         n *= 10
@@ -237,18 +236,18 @@ def bench_peers(python):
     ):
         for n in (10**6, 10**7) if setup is LOGITS else (10**7, 10**8):
             for name, code in peers.items():
-                own = name.startswith("trustdoctor")
+                is_ours = name.startswith("trustdoctor")
                 try:
-                    took, peak = run(
+                    seconds, peak = run(
                         setup + code,
                         "-",
                         "-",
                         n,
-                        python=sys.executable if own else python,
-                        limit=None if own else 20 << 30,
+                        python=sys.executable if is_ours else python,
+                        limit=None if is_ours else 20 << 30,
                         timeout=100,
                     )
-                    figures = f"{n / took / 1e6:>8.2f} M rows/s {peak:>8.0f} MB"
+                    figures = f"{n / seconds / 1e6:>8.2f} M rows/s {peak:>8.0f} MB"
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
                     late = isinstance(error, subprocess.TimeoutExpired)
                     figures = "over 100 s" if late else f"stops: {error}"
@@ -279,8 +278,8 @@ def bench_sketch(rows):
         sources[file.stem] = td.read(file)
     for name, p in sources.items():
         for score in ("alpha",):
-            own = td.SCORES[score](p).astype(np.float64)
-            finite = np.sort(own[np.isfinite(own)])
+            doubts = td.SCORES[score](p).astype(np.float64)
+            finite = np.sort(doubts[np.isfinite(doubts)])
             gap = float(np.median(np.diff(finite)[np.diff(finite) > 0]))
             sketch, rng, start = (
                 td.Sketch(),
@@ -289,10 +288,12 @@ def bench_sketch(rows):
             )
             counting = 0.0
             for _ in range(max(1, rows // 10_000_000)):
-                at = rng.integers(0, len(own), min(rows, 10_000_000))
-                drawn = own[at] + gap * rng.standard_normal(len(at), dtype=np.float32)
+                drawn_rows = rng.integers(0, len(doubts), min(rows, 10_000_000))
+                drawn = doubts[drawn_rows] + gap * rng.standard_normal(
+                    len(drawn_rows), dtype=np.float32
+                )
                 began = time.perf_counter()
-                sketch.update(drawn, p.errors[at])
+                sketch.update(drawn, p.errors[drawn_rows])
                 counting += time.perf_counter() - began
             widths = {
                 m: np.subtract(*sketch.bounds(m)[::-1])

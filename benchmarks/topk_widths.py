@@ -31,8 +31,8 @@ def imagenet(folder):
     loaded = DATASETS["cifar10"].load(folder)
     rows = np.random.default_rng(0).permutation(len(loaded))[:ROWS]
     out = []
-    for part in np.array_split(rows, ROWS // 50):
-        pixels = resize(loaded.values[part], 224, 224)
+    for batch in np.array_split(rows, ROWS // 50):
+        pixels = resize(loaded.values[batch], 224, 224)
         x = torch.tensor(pixels).permute(0, 3, 1, 2) / 127.5 - 1
         with torch.no_grad():
             out.append(model.eval()(x).numpy())
