@@ -198,7 +198,7 @@ def test_methods_that_ask_for_every_score_refuse_ranges():
     rng = np.random.default_rng(6)
     scores, errors = rng.normal(size=20_000), rng.random(20_000) < 0.1
     for method in ("sgr", "grid"):
-        with pytest.raises(InputError, match="asks for every score"):
+        with pytest.raises(InputError, match="needs every score"):
             calibrate(sketch_of(scores, errors), risk=0.1, method=method)
 
 

@@ -357,7 +357,7 @@ GOOD = {"risk": 0.1, "costs": [0, 1, 12]}
         ({"names": ["a"]}, "expected 2 names"),
         ({"names": ["a", "a person"]}, "'a person', who comes last"),
         ({"shortlist": 2}, "level of a shortlist"),
-        ({"shortlist": {"odd": 1}}, "a shortlist's level, .* got 'odd'"),
+        ({"shortlist": {"odd": 1}}, "options of a shortlist, got 'odd'"),
         ({"ids": np.arange(3)}, "as many ids"),
         ({"data": np.zeros((3, 2))}, "data only beside models"),
     ],
