@@ -11,6 +11,7 @@ import tampered_documents
 import trustdoctor as td
 from trustdoctor import envelope
 from trustdoctor.errors import FileError, InputError
+from trustdoctor.gates import Certificate
 from trustdoctor.opinion import Cascade
 from trustdoctor.opinion.cascade_file import to_json
 from trustdoctor.predictions import Predictions
@@ -92,6 +93,17 @@ def use(cascade):
         assert "\n" not in str(error)  # noqa: PT017
 
 
+def without_defaults(text):
+    """Return a cascade's document, its certificate without fields at their default."""
+    content = json.loads(text)
+    certificate = content.get("certificate")
+    if certificate is not None:
+        content["certificate"] = tampered_documents.without_defaults(
+            certificate, Certificate
+        )
+    return content
+
+
 @pytest.mark.parametrize(
     "kind",
     ["by hand", *(pytest.param(k, marks=pytest.mark.soak) for k in ("trr", "lists"))],
@@ -115,7 +127,8 @@ def test_a_tampered_cascade_is_refused_or_whole(kind, monkeypatch):
         assert change[-1] != "twice", change
         use(cascade)
         again = to_json(cascade)
-        assert tampered_documents.same(json.loads(again), json.loads(text)), change
+        same = tampered_documents.same(without_defaults(again), without_defaults(text))
+        assert same, change
         monkeypatch.setattr(envelope, "read_bounded", lambda *_, again=again: again)
         assert Cascade.load("cascade.json") == cascade, change
         accepted_count += 1
