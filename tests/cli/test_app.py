@@ -43,33 +43,33 @@ def test_a_failure_of_ours_is_exit_code_70(monkeypatch, capsys):
 def test_version_and_help(run):
     assert run("--version").stdout == f"trustdoctor {td.__version__}\n"
     for command in ([], *([name] for name in COMMANDS)):
-        done = run(*command, "--help", columns=80)
-        assert done.returncode == 0
-        assert max(map(len, done.stdout.splitlines())) <= 80
+        completed = run(*command, "--help", columns=80)
+        assert completed.returncode == 0
+        assert max(map(len, completed.stdout.splitlines())) <= 80
 
 
 def test_a_full_disk_behind_the_output_is_the_users_to_fix(probs):
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
+        completed = subprocess.run(
             [PROGRAM, "diagnose", probs],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
         )
-    assert done.returncode == 2
-    assert b"cannot write the output" in done.stderr
+    assert completed.returncode == 2
+    assert b"cannot write the output" in completed.stderr
 
 
 def test_the_program_and_the_module_are_the_same(probs):
     for program in ([PROGRAM], [sys.executable, "-m", "trustdoctor"]):
-        done = subprocess.run(
+        completed = subprocess.run(
             [*program, "diagnose", probs, "--labels", "truth"],
             capture_output=True,
             text=True,
             check=False,
         )
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("trustdoctor: ")
+        assert (completed.returncode, completed.stdout) == (2, "")
+        assert completed.stderr.startswith("trustdoctor: ")
 
 
 def test_ctrl_c_is_exit_code_130_and_one_line(monkeypatch, run, probs):
@@ -77,9 +77,9 @@ def test_ctrl_c_is_exit_code_130_and_one_line(monkeypatch, run, probs):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("trustdoctor.cli.commands.diagnose.find_source", stop)
-    done = run("diagnose", probs)
-    assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "trustdoctor: stopped.\n"
+    completed = run("diagnose", probs)
+    assert (completed.returncode, completed.stdout) == (130, "")
+    assert completed.stderr == "trustdoctor: stopped.\n"
 
 
 SLOW = """
@@ -97,17 +97,17 @@ cli.main()
 
 
 def test_a_signal_stops_the_program_without_a_traceback(probs, tmp_path):
-    given = ["calibrate", probs, "--frr", "5%", "--score", "slow", "-q"]
+    command = ["calibrate", probs, "--frr", "5%", "--score", "slow", "-q"]
     with subprocess.Popen(
-        [sys.executable, "-c", SLOW, *given, "-o", tmp_path / "gate.json"],
+        [sys.executable, "-c", SLOW, *command, "-o", tmp_path / "gate.json"],
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stderr.readline() == "at work\n"
         process.send_signal(signal.SIGINT)
-        told = process.stderr.read()
+        stderr = process.stderr.read()
     assert process.returncode == 130
-    assert told == "trustdoctor: stopped.\n"
+    assert stderr == "trustdoctor: stopped.\n"
     assert not (tmp_path / "gate.json").exists()
 
 
@@ -116,14 +116,14 @@ def test_a_signal_stops_the_program_without_a_traceback(probs, tmp_path):
 def test_a_reader_that_goes_away_is_not_an_error(probs, options):
     out, into = os.pipe()
     os.close(out)
-    done = subprocess.run(
+    completed = subprocess.run(
         [PROGRAM, "diagnose", probs, *options],
         stdout=into,
         stderr=subprocess.PIPE,
         check=False,
     )
     os.close(into)
-    assert (done.returncode, done.stderr) == (141, b"")
+    assert (completed.returncode, completed.stderr) == (141, b"")
 
 
 def lines_of(text):
@@ -131,8 +131,8 @@ def lines_of(text):
 
 
 def test_the_help_shows_the_four_steps_and_the_exit_codes(run):
-    told = run("--help", columns=80).stdout
-    shown = lines_of(told)
+    help_text = run("--help", columns=80).stdout
+    shown = lines_of(help_text)
     assert [example for _, example in STEPS] == [
         line for line in shown if line.startswith("trustdoctor ")
     ]
@@ -145,19 +145,19 @@ def test_the_help_shows_the_four_steps_and_the_exit_codes(run):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_commands_help_has_two_examples(command, run):
     shown = lines_of(run(command, "--help", columns=80).stdout)
-    found = [line for line in shown if line.startswith("trustdoctor ")]
-    assert found == list(EXAMPLES[command])
-    assert len(found) == (3 if command == "calibrate" else 2)
-    assert all(one.split()[1] == command for one in found)
+    examples = [line for line in shown if line.startswith("trustdoctor ")]
+    assert examples == list(EXAMPLES[command])
+    assert len(examples) == (3 if command == "calibrate" else 2)
+    assert all(example.split()[1] == command for example in examples)
 
 
 def test_options_are_grouped(run):
-    told = run("calibrate", "--help", columns=80).stdout
-    panels = re.findall(r"╭─ (\w+) ─", told)
+    help_text = run("calibrate", "--help", columns=80).stdout
+    panels = re.findall(r"╭─ (\w+) ─", help_text)
     assert panels[:3] == ["Arguments", "Options", "Targets"]
     assert sorted(panels[3:]) == ["Columns", "Engine", "Output", "Score"]
     for panel, option in (("Targets", "frr"), ("Columns", "labels"), ("Output", "-o")):
-        _, _, inside = told.partition(f"╭─ {panel} ─")
+        _, _, inside = help_text.partition(f"╭─ {panel} ─")
         assert option in inside.partition("╰")[0]
 
 
@@ -178,13 +178,13 @@ NEED_MORE = ("predict", "export")
 def test_the_examples_of_the_help_run(run, tmp_path):
     """On the rows that the first of them writes, in this order."""
     steps = [example for _, example in STEPS]
-    listed = [one for name in COMMANDS for one in EXAMPLES[name]]
+    listed = [example for name in COMMANDS for example in EXAMPLES[name]]
     for line in [listed[0], *steps, *listed[1:]]:
-        program, command, *rest = shlex.split(line)
+        program, command, *arguments = shlex.split(line)
         assert program == "trustdoctor"
         if command not in NEED_MORE:
-            done = run(command, *rest, cwd=tmp_path)
-            assert done.returncode == 0, (line, done.stderr)
+            completed = run(command, *arguments, cwd=tmp_path)
+            assert completed.returncode == 0, (line, completed.stderr)
     assert {"gate.json", "g2.json", "list.json", "decided.csv", "page.html"} <= {
         path.name for path in tmp_path.iterdir()
     }
@@ -204,6 +204,6 @@ def test_a_shell_completes_commands_options_and_scores(line, offered, run, monke
     monkeypatch.setenv("_TRUSTDOCTOR_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
-    done = run()
-    assert done.stderr == ""
-    assert set(offered) <= set(done.stdout.split())
+    completed = run()
+    assert completed.stderr == ""
+    assert set(offered) <= set(completed.stdout.split())

@@ -43,79 +43,81 @@ def write(path, rows):
 @pytest.fixture(params=PLACES, ids="-".join)
 def place(request, rows, tmp_path):
     """What to name on the command line: all rows, in one file or in three."""
-    kind, how = request.param
+    kind, layout = request.param
     folder = tmp_path / "in"
     folder.mkdir()
     name = "logits" if kind == "npy" else "a"
-    if how == "file" or kind == "npy":
+    if layout == "file" or kind == "npy":
         write(folder / f"{name}.{kind}", rows)
-        return folder if how == "folder" else folder / f"{name}.{kind}"
-    for i, part in enumerate(np.array_split(np.arange(N), 3)):
-        write(folder / f"{i}.{kind}", rows[part])
-    return folder if how == "folder" else f"{folder}/*.{kind}"
+        return folder if layout == "folder" else folder / f"{name}.{kind}"
+    for i, indices in enumerate(np.array_split(np.arange(N), 3)):
+        write(folder / f"{i}.{kind}", rows[indices])
+    return folder if layout == "folder" else f"{folder}/*.{kind}"
 
 
 def test_diagnose(place, rows, run, tmp_path):
-    done = run("diagnose", place, "--score", "alpha", "--json", tmp_path / "r.json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "r.json").read_text())
+    completed = run(
+        "diagnose", place, "--score", "alpha", "--json", tmp_path / "r.json"
+    )
+    assert completed.returncode == 0, completed.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
     expected = json.loads(td.evaluate(rows, scores=["alpha"]).to_json())
-    assert found["scores"] == expected["scores"]
-    assert found["n"] == N
+    assert report["scores"] == expected["scores"]
+    assert report["n"] == N
 
 
 @pytest.mark.sampled(4)
 def test_diagnose_with_a_page(place, rows, run, tmp_path):
     page = tmp_path / "page.html"
-    done = run("diagnose", place, "--score", "alpha", "--html", page)
-    assert done.returncode == 0, done.stderr
+    completed = run("diagnose", place, "--score", "alpha", "--html", page)
+    assert completed.returncode == 0, completed.stderr
     html = page.read_text()
-    found = td.evaluate(rows, scores=["alpha"]).scores["alpha"]
+    estimates = td.evaluate(rows, scores=["alpha"]).scores["alpha"]
     for name in ("auroc", "frr_at_trr", "aurc", "risk_at_coverage"):
-        assert found[name].percent() in html
+        assert estimates[name].percent() in html
     files = sorted(f for f in (tmp_path / "in").iterdir() if f.stem != "labels")
     digests = [sha256(file.read_bytes()).hexdigest() for file in files]
-    whole = sha256("\n".join(digests).encode()).hexdigest()
-    assert (digests[0] if len(files) == 1 else whole) in html
+    combined = sha256("\n".join(digests).encode()).hexdigest()
+    assert (digests[0] if len(files) == 1 else combined) in html
 
 
 def test_calibrate(place, rows, run, tmp_path):
     gate = tmp_path / "gate.json"
-    done = run("calibrate", place, "--frr", 0.1, "-o", gate)
-    assert done.returncode == 0, done.stderr
+    completed = run("calibrate", place, "--frr", 0.1, "-o", gate)
+    assert completed.returncode == 0, completed.stderr
     assert td.Gate.load(gate) == td.calibrate(rows, frr=0.1)
 
 
 def test_screen(place, rows, run, tmp_path):
     out, gate = tmp_path / "out.npz", td.Gate(0.0, score="alpha")
     gate.save(tmp_path / "gate.json")
-    done = run("screen", place, "--gate", tmp_path / "gate.json", "-o", out)
-    assert done.returncode == 0, done.stderr
+    completed = run("screen", place, "--gate", tmp_path / "gate.json", "-o", out)
+    assert completed.returncode == 0, completed.stderr
     expected = gate.screen(rows)
-    with np.load(out) as found:
-        assert (found["score"] == expected.scores).all()
-        assert (found["accepted"] == expected.accepted).all()
+    with np.load(out) as screened:
+        assert (screened["score"] == expected.scores).all()
+        assert (screened["accepted"] == expected.accepted).all()
 
 
 def test_check(place, rows, run, tmp_path):
     gate, state = td.calibrate(rows, frr=0.1), tmp_path / "state.json"
     gate.save(tmp_path / "gate.json")
-    given = ("check", place, "--gate", tmp_path / "gate.json", "--state", state)
+    arguments = ("check", place, "--gate", tmp_path / "gate.json", "--state", state)
     watch = gate.watch()
     for _ in range(2):
-        done = run(*given)
-        assert done.returncode == 0, done.stderr
-        found, known = td.Watch.load(state, gate), watch.update(rows)
-        for name, test in known.tests.items():
-            assert found.tests[name].settled == test.settled
-            assert found.tests[name].evidence == test.evidence
+        completed = run(*arguments)
+        assert completed.returncode == 0, completed.stderr
+        loaded, expected = td.Watch.load(state, gate), watch.update(rows)
+        for name, test in expected.tests.items():
+            assert loaded.tests[name].settled == test.settled
+            assert loaded.tests[name].evidence == test.evidence
 
 
 def test_compare(place, rows, run, tmp_path):
-    done = run("compare", place, "--json", tmp_path / "c.json", "--quiet")
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "c.json").read_text())
-    assert found == json.loads(td.compare(rows).to_json())
+    completed = run("compare", place, "--json", tmp_path / "c.json", "--quiet")
+    assert completed.returncode == 0, completed.stderr
+    comparison = json.loads((tmp_path / "c.json").read_text())
+    assert comparison == json.loads(td.compare(rows).to_json())
 
 
 def test_patterns_of_bare_arrays_are_refused_by_every_command(rows, run, tmp_path):
@@ -129,6 +131,6 @@ def test_patterns_of_bare_arrays_are_refused_by_every_command(rows, run, tmp_pat
         ("screen", *gate),
         ("check", *gate, "--state", tmp_path / "s.json"),
     ):
-        done = run(command, f"{tmp_path}/*.npy", *options)
-        assert done.returncode == 2
-        assert "name their folder" in done.stderr
+        completed = run(command, f"{tmp_path}/*.npy", *options)
+        assert completed.returncode == 2
+        assert "name their folder" in completed.stderr

@@ -56,13 +56,13 @@ def test_no_link_in_a_folder_of_outputs_is_followed(kind, resume, place, run):
         link.unlink()
     link.symlink_to(leads_to)
     before = contents(place)
-    done = run(*SCREEN, *resume, cwd=place)
+    completed = run(*SCREEN, *resume, cwd=place)
     assert contents(place) == before
-    assert done.returncode == code, done.stderr
+    assert completed.returncode == code, completed.stderr
     assert link.is_symlink() == (code == 2)
     if code == 2:
-        assert "is the input itself" in done.stderr
-        assert done.stderr.count("\n") == 1
+        assert "is the input itself" in completed.stderr
+        assert completed.stderr.count("\n") == 1
     else:
         assert link.read_text().startswith("id,prob_0,")
 
@@ -72,9 +72,9 @@ def test_hard_links_to_inputs_are_refused(place, run):
         link = place / "out" / "b.csv"
         link.hardlink_to(place / name)
         before = contents(place)
-        done = run(*SCREEN, cwd=place)
-        assert done.returncode == 2
-        assert "is the input itself" in done.stderr
+        completed = run(*SCREEN, cwd=place)
+        assert completed.returncode == 2
+        assert "is the input itself" in completed.stderr
         assert contents(place) == before
         link.unlink()
 
@@ -83,9 +83,9 @@ def test_an_input_that_is_a_link_to_an_output_is_refused(place, run):
     shutil.move(place / "in" / "a.csv", place / "out" / "b.csv")
     (place / "in" / "a.csv").symlink_to("../out/b.csv")
     before = (place / "out" / "b.csv").read_bytes()
-    done = run(*SCREEN, cwd=place)
-    assert done.returncode == 2
-    assert "lies among the inputs" in done.stderr
+    completed = run(*SCREEN, cwd=place)
+    assert completed.returncode == 2
+    assert "lies among the inputs" in completed.stderr
     assert (place / "out" / "b.csv").read_bytes() == before
 
 
@@ -100,9 +100,9 @@ def test_no_folder_in_a_folder_of_outputs_is_a_link(leads_to, place, run):
     (place / "in" / "b.csv").unlink()
     (place / "out" / "day=1").symlink_to(leads_to)
     before = contents(place)
-    done = run(*SCREEN, cwd=place)
-    assert done.returncode == 2
-    assert "link" in done.stderr or "is the input itself" in done.stderr
+    completed = run(*SCREEN, cwd=place)
+    assert completed.returncode == 2
+    assert "link" in completed.stderr or "is the input itself" in completed.stderr
     assert contents(place) == before
 
 
@@ -126,10 +126,10 @@ def test_no_single_output_follows_a_link(words, leads_to, place, run):
     link = place / "out" / f"link.{SINGLE[words]}"
     link.symlink_to(place / leads_to)
     before = contents(place)
-    done = run(*words.replace("LINK", "out/link").split(), cwd=place)
+    completed = run(*words.replace("LINK", "out/link").split(), cwd=place)
     assert contents(place) == before
     drawn = "--draw" in words and leads_to == "victim.txt"  # others' files are kept
-    assert done.returncode == (2 if drawn else 0), done.stderr
+    assert completed.returncode == (2 if drawn else 0), completed.stderr
     assert link.is_symlink() == drawn
 
 
@@ -147,6 +147,6 @@ def test_a_state_that_leads_to_something_else_is_refused(name, leads_to, place, 
     (place / "out" / name).symlink_to(place / leads_to)
     before = contents(place)
     words = f"check in/a.csv --gate gate.json --state out/{name}"
-    done = run(*words.split(), cwd=place)
-    assert done.returncode == 2
+    completed = run(*words.split(), cwd=place)
+    assert completed.returncode == 2
     assert contents(place) == before

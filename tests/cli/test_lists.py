@@ -22,8 +22,8 @@ def table(n, seed):
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
     labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
     named = {f"logit_{name}": z[:, k] for k, name in enumerate(NAMES)}
-    told = {"label": [NAMES[k] for k in labels], "region": np.arange(n) % 2}
-    return pl.DataFrame(named | told)
+    columns = {"label": [NAMES[k] for k in labels], "region": np.arange(n) % 2}
+    return pl.DataFrame(named | columns)
 
 
 @pytest.fixture
@@ -34,17 +34,17 @@ def files(tmp_path):
     return tmp_path
 
 
-def made(run, *arguments, cwd):
+def successful_output(run, *arguments, cwd):
     """Return what a command prints, in one line."""
-    done = run(*arguments, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    return " ".join(done.stdout.split())
+    completed = run(*arguments, cwd=cwd)
+    assert completed.returncode == 0, completed.stderr
+    assert max(map(len, completed.stdout.splitlines())) <= 80
+    return " ".join(completed.stdout.split())
 
 
 def test_calibrate_gives_a_gate_lists_and_says_what_they_are(files, run):
-    given = ("calibrate", "first.csv", "--frr", "10%", "-o", "gate.json")
-    out = made(run, *given, "--shortlist", "90%", cwd=files)
+    arguments = ("calibrate", "first.csv", "--frr", "10%", "-o", "gate.json")
+    out = successful_output(run, *arguments, "--shortlist", "90%", cwd=files)
     p, gate = td.read(files / "first.csv"), td.Gate.load(files / "gate.json")
     assert gate == td.calibrate(p, frr=0.1, shortlist=0.9)
     rule = gate.shortlist.rule
@@ -52,13 +52,13 @@ def test_calibrate_gives_a_gate_lists_and_says_what_they_are(files, run):
         f"Lists: every class of probability {math.exp(-rule.threshold):.3g} or more "
         f"(set by {rule.rows} rejected rows)." in out
     )
-    found = ListCounts.of(p, gate.screen(p).shortlist)
-    assert found.rows == rule.rows
-    mean = f"{found.classes / found.rows:.2f}"
+    counts = ListCounts.of(p, gate.screen(p).shortlist)
+    assert counts.rows == rule.rows
+    mean = f"{counts.classes / counts.rows:.2f}"
     assert f"- Lists for {rule.rows} rejected rows of this file: {mean} classes" in out
     assert "- Shortlist: a rejected row's list holds the true class" in out
     options = ("--shortlist-method", "raps", "--shortlist-size", 3)
-    out = made(run, *given, "--shortlist", 0.9, *options, cwd=files)
+    out = successful_output(run, *arguments, "--shortlist", 0.9, *options, cwd=files)
     short = td.Gate.load(files / "gate.json").shortlist
     assert (short.method, short.max_size) == ("raps", 3)
     mass = f"{1 + short.rule.threshold:.6g}"
@@ -69,8 +69,10 @@ def test_calibrate_gives_a_gate_lists_and_says_what_they_are(files, run):
 
 
 def test_lists_of_groups_are_said_group_by_group(files, run):
-    given = ("--frr", "20%", "--groups", "region", "-o", "gate.json")
-    out = made(run, "calibrate", "first.csv", *given, "--shortlist", 0.8, cwd=files)
+    options = ("--frr", "20%", "--groups", "region", "-o", "gate.json")
+    out = successful_output(
+        run, "calibrate", "first.csv", *options, "--shortlist", 0.8, cwd=files
+    )
     gate = td.Gate.load(files / "gate.json")
     for name, rule in gate.shortlist.groups.items():
         least = f"{math.exp(-rule.threshold):.3g}"
@@ -80,8 +82,8 @@ def test_lists_of_groups_are_said_group_by_group(files, run):
 
 
 def test_lists_that_are_endless_or_bare_are_said(files, run):
-    given = ("calibrate", "first.csv", "--threshold", "1.05", "-o", "gate.json")
-    out = made(run, *given, "--shortlist", "99.9%", cwd=files)
+    arguments = ("calibrate", "first.csv", "--threshold", "1.05", "-o", "gate.json")
+    out = successful_output(run, *arguments, "--shortlist", "99.9%", cwd=files)
     assert "Lists: every rejected row gets a full review (set by " in out
     assert "Too few rejected rows for a list" in out
     sure = td.Predictions.from_logits(np.eye(60, 3), np.eye(60, 3).argmax(1))
@@ -90,27 +92,31 @@ def test_lists_that_are_endless_or_bare_are_said(files, run):
 
 
 def test_screen_writes_lists_and_counts_them(files, run):
-    given = ("--frr", 0.1, "--shortlist", 0.9, "-o", "gate.json")
-    made(run, "calibrate", "first.csv", *given, cwd=files)
-    given = ("screen", "new.csv", "--gate", "gate.json")
-    out = made(run, *given, "-o", "out.csv", "--json", "out.json", cwd=files)
+    options = ("--frr", 0.1, "--shortlist", 0.9, "-o", "gate.json")
+    successful_output(run, "calibrate", "first.csv", *options, cwd=files)
+    arguments = ("screen", "new.csv", "--gate", "gate.json")
+    out = successful_output(
+        run, *arguments, "-o", "out.csv", "--json", "out.json", cwd=files
+    )
     gate, p = td.Gate.load(files / "gate.json"), td.read(files / "new.csv")
-    done = gate.screen(p)
-    texts = describe_lists(done.shortlist, p).tolist()
-    found = pl.read_csv(files / "out.csv")
-    assert found["shortlist"].fill_null("").to_list() == texts
-    assert found.columns[-3:] == ["score", "accepted", "shortlist"]
-    sizes = done.shortlist.sum(1)[~done.accepted]
-    held = done.shortlist[np.arange(1500), p.labels][~done.accepted]
+    screened = gate.screen(p)
+    texts = describe_lists(screened.shortlist, p).tolist()
+    table_out = pl.read_csv(files / "out.csv")
+    assert table_out["shortlist"].fill_null("").to_list() == texts
+    assert table_out.columns[-3:] == ["score", "accepted", "shortlist"]
+    sizes = screened.shortlist.sum(1)[~screened.accepted]
+    with_true_class = screened.shortlist[np.arange(1500), p.labels][~screened.accepted]
     assert json.loads((files / "out.json").read_text())["lists"] == {
         "level": 0.9,
         "rows": len(sizes),
         "classes": sizes.sum(),
         "full_reviews": (sizes == 4).sum(),
         "labelled": len(sizes),
-        "with_true_class": held.sum(),
+        "with_true_class": with_true_class.sum(),
     }
-    rate = td.gates.outcome.share(int(held.sum()), len(held), confidence=0.95)
+    rate = td.gates.outcome.share(
+        int(with_true_class.sum()), len(with_true_class), confidence=0.95
+    )
     line = re.escape(
         f"Lists for {len(sizes)} rejected rows: {sizes.mean():.2f} classes on average, "
         f"{(sizes == 4).sum()} full reviews"
@@ -119,29 +125,39 @@ def test_screen_writes_lists_and_counts_them(files, run):
         f"they hold the true class in {rate.percent()} % (promised: 90%)."
     )
     assert re.search(line, out)
-    printed = run(*given, "-o", "-", "--only", "rejected", cwd=files)
+    printed = run(*arguments, "-o", "-", "--only", "rejected", cwd=files)
     only = pl.read_csv(io.StringIO(printed.stdout))
-    assert only["shortlist"].to_list() == [one for one in texts if one]
+    assert only["shortlist"].to_list() == [text for text in texts if text]
     assert re.search(line, " ".join(printed.stderr.split()))
 
 
 def test_screen_without_labels_says_how_long_lists_are(files, run):
-    given = ("--frr", 0.1, "--shortlist", 0.9, "-o", "gate.json")
-    made(run, "calibrate", "first.csv", *given, cwd=files)
+    options = ("--frr", 0.1, "--shortlist", 0.9, "-o", "gate.json")
+    successful_output(run, "calibrate", "first.csv", *options, cwd=files)
     pl.read_csv(files / "new.csv").drop("label").write_csv(files / "bare.csv")
-    out = made(run, "screen", "bare.csv", "--gate", "gate.json", cwd=files)
+    out = successful_output(run, "screen", "bare.csv", "--gate", "gate.json", cwd=files)
     assert "classes on average" in out
     assert "hold the true class" not in out
-    out = made(run, "screen", "new.csv", "--threshold", 0, "--json", "-", cwd=files)
+    out = successful_output(
+        run, "screen", "new.csv", "--threshold", 0, "--json", "-", cwd=files
+    )
     assert "lists" not in json.loads(out)
 
 
 @pytest.mark.parametrize("options", [(), ("--groups", "region")], ids=str)
 def test_other_rows_give_a_gate_lists(options, files, run):
-    given = ("--risk", "30%", *options, "-o", "gate.json")
-    made(run, "calibrate", "first.csv", *given, cwd=files)
-    given = ("--gate", "gate.json", "--shortlist", "90%", *options, "-o", "listed.json")
-    out = made(run, "calibrate", "other.csv", *given, cwd=files)
+    target = ("--risk", "30%", *options, "-o", "gate.json")
+    successful_output(run, "calibrate", "first.csv", *target, cwd=files)
+    arguments = (
+        "--gate",
+        "gate.json",
+        "--shortlist",
+        "90%",
+        *options,
+        "-o",
+        "listed.json",
+    )
+    out = successful_output(run, "calibrate", "other.csv", *arguments, cwd=files)
     gate, listed = (td.Gate.load(files / f"{name}.json") for name in ("gate", "listed"))
     p = td.read(files / "other.csv", groups="region") if options else None
     p = p or td.read(files / "other.csv")
@@ -152,22 +168,24 @@ def test_other_rows_give_a_gate_lists(options, files, run):
 
 
 def refused(run, files, *arguments):
-    done = run("calibrate", *arguments, "-o", "bad.json", cwd=files)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
+    completed = run("calibrate", *arguments, "-o", "bad.json", cwd=files)
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert completed.stderr.count("\n") == 1
     assert not (files / "bad.json").exists()
-    return done.stderr
+    return completed.stderr
 
 
 def test_wrong_use_is_told_in_a_line(files, run):
-    made(run, "calibrate", "first.csv", "--risk", "30%", "-o", "g.json", cwd=files)
+    successful_output(
+        run, "calibrate", "first.csv", "--risk", "30%", "-o", "g.json", cwd=files
+    )
     rows, lists = ("first.csv", "--frr", 0.1), ("--shortlist", 0.9)
     add = ("other.csv", "--gate", "g.json", *lists)
     pl.DataFrame({"confidence": [0.1, 0.9] * 50, "ok": [0, 1] * 50}).write_csv(
         files / "stated.csv"
     )
     stated = ("--confidence", "confidence", "--correct", "ok", "--coverage", 0.5)
-    for arguments, told in (
+    for arguments, message in (
         ((*rows, *lists, "--no-labels"), "--no-labels has no .* shortlist or label"),
         ((*rows, "--shortlist", 95), "Did you mean 0.95 or 95%"),
         ((*rows, "--shortlist", "5%"), "level of a shortlist from 0.5"),
@@ -187,29 +205,31 @@ def test_wrong_use_is_told_in_a_line(files, run):
         (("stated.csv", *stated, *lists), "logits or probabilities of every class"),
         (("other.csv", "--gate", "no.json", *lists), "no.json"),
     ):
-        assert re.search(told, refused(run, files, *arguments)), arguments
+        assert re.search(message, refused(run, files, *arguments)), arguments
 
 
 def test_rows_that_do_not_fit_are_counted(files, run, monkeypatch):
     monkeypatch.setattr("trustdoctor.engines.run.fits", lambda *_, **__: False)
     lists = ("--shortlist", 0.9)
-    made(run, "calibrate", "first.csv", "--trr", "60%", *lists, "-o", "g", cwd=files)
+    successful_output(
+        run, "calibrate", "first.csv", "--trr", "60%", *lists, "-o", "g", cwd=files
+    )
     p = td.read(files / "first.csv")
     assert td.Gate.load(files / "g") == td.calibrate(p, trr=0.6, shortlist=0.9)
     monkeypatch.setattr("trustdoctor.engines.memory.fits", lambda *_, **__: False)
-    told = refused(run, files, "first.csv", "--risk", 0.3, *lists)
-    assert "--shortlist for risk needs all rows at once" in told
-    assert "calibrate OTHER --gate GATE --shortlist RATE" in told
+    message = refused(run, files, "first.csv", "--risk", 0.3, *lists)
+    assert "--shortlist for risk needs all rows at once" in message
+    assert "calibrate OTHER --gate GATE --shortlist RATE" in message
 
 
 def test_a_folder_goes_on_with_its_lists(files, run):
-    given = ("--frr", 0.1, "--shortlist", 0.9, "-o", "gate.json")
-    made(run, "calibrate", "first.csv", *given, cwd=files)
+    options = ("--frr", 0.1, "--shortlist", 0.9, "-o", "gate.json")
+    successful_output(run, "calibrate", "first.csv", *options, cwd=files)
     (files / "in").mkdir()
     for name in ("other", "new"):
         (files / f"{name}.csv").rename(files / "in" / f"{name}.csv")
-    given = ("screen", "in", "--gate", "gate.json", "-o", "out")
-    first = made(run, *given, cwd=files)
+    arguments = ("screen", "in", "--gate", "gate.json", "-o", "out")
+    first = successful_output(run, *arguments, cwd=files)
     (files / "out" / "new.csv").unlink()
-    assert made(run, *given, "--resume", cwd=files) == first
+    assert successful_output(run, *arguments, "--resume", cwd=files) == first
     assert "Lists for " in first

@@ -47,86 +47,90 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("how", WORDS)
-def test_calibrate_writes_no_gate_unless_it_is_told_to(how, tables, tmp_path, run):
+@pytest.mark.parametrize("problem", WORDS)
+def test_calibrate_writes_no_gate_unless_it_is_told_to(problem, tables, tmp_path, run):
     gate = tmp_path / "gate.json"
-    asked = ("calibrate", tables[how], "--frr", "10%", "-o", gate)
-    done = run(*asked)
-    assert done.returncode == 3, done.stderr
-    assert WORDS[how] in done.stderr
-    assert "--allow-odd-labels writes it" in done.stderr
-    assert done.stderr.count("\n") == 1
+    command = ("calibrate", tables[problem], "--frr", "10%", "-o", gate)
+    completed = run(*command)
+    assert completed.returncode == 3, completed.stderr
+    assert WORDS[problem] in completed.stderr
+    assert "--allow-odd-labels writes it" in completed.stderr
+    assert completed.stderr.count("\n") == 1
     assert not gate.exists()
-    done = run(*asked, "--allow-odd-labels")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert "The labels are odd" in done.stdout
-    assert any(WORDS[how] in note for note in td.Gate.load(gate).certificate.notes)
+    completed = run(*command, "--allow-odd-labels")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stderr == ""
+    assert "The labels are odd" in completed.stdout
+    assert any(WORDS[problem] in note for note in td.Gate.load(gate).certificate.notes)
 
 
 def test_good_labels_make_a_gate(tables, tmp_path, run):
     gate = tmp_path / "gate.json"
-    done = run("calibrate", tables["good"], "--risk", "10%", "-o", gate)
-    assert done.returncode == 0, done.stderr
-    assert "odd" not in done.stdout
+    completed = run("calibrate", tables["good"], "--risk", "10%", "-o", gate)
+    assert completed.returncode == 0, completed.stderr
+    assert "odd" not in completed.stdout
 
 
-@pytest.mark.parametrize("how", ["class", "row", "chance"])
-def test_compare_says_so_first_and_recommends_nothing(how, tables, tmp_path, run):
+@pytest.mark.parametrize("problem", ["class", "row", "chance"])
+def test_compare_says_so_first_and_recommends_nothing(problem, tables, tmp_path, run):
     page = tmp_path / "page.html"
-    done = run("compare", tables[how], "--html", page, "--json", tmp_path / "c.json")
-    assert done.returncode == 0, done.stderr
-    text = " ".join(done.stdout.split())
-    assert f"The labels are odd, so no score is recommended. {WORDS[how]}" in text
+    completed = run(
+        "compare", tables[problem], "--html", page, "--json", tmp_path / "c.json"
+    )
+    assert completed.returncode == 0, completed.stderr
+    text = " ".join(completed.stdout.split())
+    assert f"The labels are odd, so no score is recommended. {WORDS[problem]}" in text
     content = json.loads((tmp_path / "c.json").read_text())
     assert content["recommended"] is None
-    assert content["odd_labels"][0].startswith(WORDS[how])
+    assert content["odd_labels"][0].startswith(WORDS[problem])
     assert "Check the labels first" in page.read_text()
     assert "Make the gate" not in page.read_text()
 
 
 def test_compare_says_why_there_is_no_error(tables, run):
-    done = run("compare", tables["own"])
-    assert done.returncode == 2
-    assert WORDS["own"] in done.stderr
+    completed = run("compare", tables["own"])
+    assert completed.returncode == 2
+    assert WORDS["own"] in completed.stderr
 
 
 def test_diagnose_says_so_in_text_json_and_page(tables, tmp_path, run):
-    for how, words in WORDS.items():
+    for problem, words in WORDS.items():
         json_path, page = tmp_path / "d.json", tmp_path / "d.html"
-        done = run("diagnose", tables[how], "--json", json_path, "--html", page)
-        assert words in " ".join(done.stdout.split())
-        found = json.loads(json_path.read_text())["warnings"]
-        assert any(line.startswith(words) for line in found)
+        completed = run(
+            "diagnose", tables[problem], "--json", json_path, "--html", page
+        )
+        assert words in " ".join(completed.stdout.split())
+        warnings = json.loads(json_path.read_text())["warnings"]
+        assert any(line.startswith(words) for line in warnings)
         assert words in page.read_text()
 
 
 def test_check_says_so_before_the_alarm(tables, tmp_path, run):
     gate = tmp_path / "gate.json"
     assert run("calibrate", tables["good"], "--risk", "10%", "-o", gate).returncode == 0
-    asked = ("check", "--gate", gate, "--json", tmp_path / "w.json")
-    done = run(*asked, tables["class"], "--state", tmp_path / "a.json")
-    assert done.returncode == 1
-    assert done.stdout.startswith(f"Careful: the labels are odd. {WORDS['class']}")
+    command = ("check", "--gate", gate, "--json", tmp_path / "w.json")
+    completed = run(*command, tables["class"], "--state", tmp_path / "a.json")
+    assert completed.returncode == 1
+    assert completed.stdout.startswith(f"Careful: the labels are odd. {WORDS['class']}")
     assert (
         WORDS["class"] in json.loads((tmp_path / "w.json").read_text())["warnings"][0]
     )
-    done = run(*asked, tables["good"], "--state", tmp_path / "b.json")
-    assert done.returncode == 0
-    assert "odd" not in done.stdout
+    completed = run(*command, tables["good"], "--state", tmp_path / "b.json")
+    assert completed.returncode == 0
+    assert "odd" not in completed.stdout
 
 
 def test_a_cascade_is_not_written(tables, tmp_path, run):
     path = tmp_path / "cascade.json"
     other = tmp_path / "large.csv"
     other.write_bytes(tables["row"].read_bytes())
-    asked = ("cascade", tables["row"], other, "--costs", "0,1,9", "--joint", "60%")
-    done = run(*asked, "-o", path)
-    assert done.returncode == 3, done.stderr
-    assert f"row: {WORDS['row']}" in done.stderr
+    command = ("cascade", tables["row"], other, "--costs", "0,1,9", "--joint", "60%")
+    completed = run(*command, "-o", path)
+    assert completed.returncode == 3, completed.stderr
+    assert f"row: {WORDS['row']}" in completed.stderr
     assert not path.exists()
-    done = run(*asked, "-o", path, "--allow-odd-labels")
-    assert done.returncode == 0, done.stderr
+    completed = run(*command, "-o", path, "--allow-odd-labels")
+    assert completed.returncode == 0, completed.stderr
     assert path.exists()
 
 
@@ -137,33 +141,33 @@ def test_a_score_that_is_constant_makes_no_gate(tmp_path, run):
     label = np.where(rng.random(400) < 0.8, hard.argmax(1), 0)
     table.with_columns(label=label).write_csv(tmp_path / "hard.csv")
     for target in ("--frr", "--coverage"):
-        done = run(
+        completed = run(
             "calibrate", tmp_path / "hard.csv", target, "5%", "-o", tmp_path / "g.json"
         )
-        assert done.returncode == 3
-        assert "alpha gives all rows one value" in done.stderr
+        assert completed.returncode == 3
+        assert "alpha gives all rows one value" in completed.stderr
         assert not (tmp_path / "g.json").exists()
-    done = run("diagnose", tmp_path / "hard.csv")
-    assert "they cannot tell rows apart" in " ".join(done.stdout.split())
+    completed = run("diagnose", tmp_path / "hard.csv")
+    assert "they cannot tell rows apart" in " ".join(completed.stdout.split())
 
 
 def test_answers_in_other_letters_are_named(tmp_path, run):
     path = tmp_path / "answers.csv"
     rows = [("Paris", "paris", 0.9), ("Rome", "Rome", 0.8), ("Rome", "Oslo", 0.4)] * 20
     pl.DataFrame(rows, ["label", "predicted", "sure"], orient="row").write_csv(path)
-    done = run("diagnose", path, "--confidence", "sure")
-    text = " ".join(done.stdout.split())
+    completed = run("diagnose", path, "--confidence", "sure")
+    text = " ".join(completed.stdout.split())
     assert "'Paris' and 'paris' differ only in case, and count as two" in text
 
 
-@pytest.mark.parametrize("how", ["class", "row", "chance"])
-def test_diagnose_offers_no_gate_on_such_labels(how, tables, tmp_path, run):
+@pytest.mark.parametrize("problem", ["class", "row", "chance"])
+def test_diagnose_offers_no_gate_on_such_labels(problem, tables, tmp_path, run):
     page = tmp_path / "d.html"
-    done = run("diagnose", tables[how], "--html", page)
-    text = " ".join(done.stdout.split())
+    completed = run("diagnose", tables[problem], "--html", page)
+    text = " ".join(completed.stdout.split())
     assert "These labels cannot be right, so no promise can rest on them." in text
     assert "answered automatically" not in text
-    assert text.index(WORDS[how]) < text.index("Rejecting the 10% most doubtful")
+    assert text.index(WORDS[problem]) < text.index("Rejecting the 10% most doubtful")
     shown = page.read_text()
     assert 'id="say-gate">These labels cannot be right' in shown
     assert shown.index("<div hidden>") < shown.index("Make the gate")
@@ -174,5 +178,5 @@ def test_a_gate_on_such_labels_says_so_at_work(tables, tmp_path, run):
     gate = tmp_path / "gate.json"
     run("calibrate", tables["row"], "--frr", "10%", "--allow-odd-labels", "-o", gate)
     out = tmp_path / "out.csv"
-    done = run("screen", tables["good"], "--gate", gate, "-o", out, columns=500)
-    assert "The labels are odd, and the promise may rest on nothing" in done.stdout
+    completed = run("screen", tables["good"], "--gate", gate, "-o", out, columns=500)
+    assert "The labels are odd, and the promise may rest on nothing" in completed.stdout

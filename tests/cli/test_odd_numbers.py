@@ -53,11 +53,11 @@ def test_odd_numbers_are_taken_or_told_in_one_line(verb, option, folder, run):
     files = ["rows.csv"] * (1 + (name == "compare"))
     out = ["-o", "out.json", "--allow-odd-labels"] if name == "calibrate" else []
     for value in ODD:
-        done = run(name, *files, *more, *out, option, value, cwd=folder)
+        completed = run(name, *files, *more, *out, option, value, cwd=folder)
         # 3: nothing is written, as the gate would accept all or reject all
-        assert done.returncode in (0, 1, 2, 3), (value, done.stderr)
-        assert "Traceback" not in done.stderr
-        usage = done.stderr.startswith("Usage")  # what is no number at all
-        if done.returncode >= 2 and not usage:
-            assert done.stderr.count("\n") == 1, value
-        assert "No such option" not in done.stderr
+        assert completed.returncode in (0, 1, 2, 3), (value, completed.stderr)
+        assert "Traceback" not in completed.stderr
+        usage = completed.stderr.startswith("Usage")  # what is no number at all
+        if completed.returncode >= 2 and not usage:
+            assert completed.stderr.count("\n") == 1, value
+        assert "No such option" not in completed.stderr

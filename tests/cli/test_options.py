@@ -91,40 +91,42 @@ from trustdoctor.cli.options import as_rate
 def test_mistakes_end_in_one_line_and_exit_code_2(
     arguments, match, probs, tmp_path, run
 ):
-    done = run(*[a.format(probs=probs) for a in arguments], cwd=tmp_path)
-    assert done.returncode == 2
-    assert match in done.stderr
-    assert done.stderr.startswith("trustdoctor: ")
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
+    completed = run(*[a.format(probs=probs) for a in arguments], cwd=tmp_path)
+    assert completed.returncode == 2
+    assert match in completed.stderr
+    assert completed.stderr.startswith("trustdoctor: ")
+    assert completed.stderr.count("\n") == 1
+    assert completed.stdout == ""
     assert list(tmp_path.iterdir()) == [probs]
 
 
 def test_nothing_is_written_when_one_of_two_outputs_cannot_be(probs, tmp_path, run):
-    done = run(
+    completed = run(
         "screen", probs, "--gamma", 1, "-o", tmp_path / "o.csv", "--json", "/no/x.json"
     )
-    assert done.returncode == 2
+    assert completed.returncode == 2
     assert not (tmp_path / "o.csv").exists()
 
 
 def test_paths_are_printed_as_they_are(probs, tmp_path, run):
-    done = run("screen", probs, "--gamma", 1, "-o", "[red]o.csv", cwd=tmp_path)
-    assert done.stdout.endswith("Wrote [red]o.csv\n")
+    completed = run("screen", probs, "--gamma", 1, "-o", "[red]o.csv", cwd=tmp_path)
+    assert completed.stdout.endswith("Wrote [red]o.csv\n")
 
 
 @pytest.mark.parametrize("rate", ["0.1", "10%", " 10 %", "1e-1", ".1"])
 def test_rates_are_shares_or_percentages(rate, probs, tmp_path, run):
     gate = tmp_path / "gate.json"
-    done = run("calibrate", probs, "--frr", rate, "--confidence", "95%", "-o", gate)
-    assert done.returncode == 0, done.stderr
+    completed = run(
+        "calibrate", probs, "--frr", rate, "--confidence", "95%", "-o", gate
+    )
+    assert completed.returncode == 0, completed.stderr
     expected = td.calibrate(td.read(probs), frr=0.1, confidence=0.95)
     assert td.Gate.load(gate) == expected
 
 
 def test_percentages_are_exact():
-    for whole in range(1, 1000):
-        assert as_rate(f"{whole / 10}%", "risk") == float(f"{whole}e-3")
+    for tenths in range(1, 1000):
+        assert as_rate(f"{tenths / 10}%", "risk") == float(f"{tenths}e-3")
 
 
 @pytest.mark.parametrize("command", [["diagnose"], ["calibrate", "--frr", "5%"]])
@@ -132,12 +134,12 @@ def test_patterns_without_quotes_get_a_hint(command, probs, tmp_path, run):
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_bytes(probs.read_bytes())
     more = ["-o", "g.json"] if command[0] == "calibrate" else []
-    done = run(*command, "a.csv", "b.csv", "preds.csv", *more, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == (
+    completed = run(*command, "a.csv", "b.csv", "preds.csv", *more, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert completed.stderr == (
         "trustdoctor: expected one FILE, got 3: the shell expanded a pattern. Quote "
         "it, as '*.csv', or name the folder.\n"
     )
-    done = run(*command, "a.csv", "surplus", *more, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "unexpected extra argument" in done.stderr
+    completed = run(*command, "a.csv", "surplus", *more, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert "unexpected extra argument" in completed.stderr

@@ -29,39 +29,41 @@ def decided(rows):
 
 
 def test_predicted_has_the_names_of_classes(rows, run, tmp_path):
-    done = run("screen", "rows.csv", "--gamma", "0.5", "-o", "d.csv", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = run("screen", "rows.csv", "--gamma", "0.5", "-o", "d.csv", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     predicted, scores, accepted = decided(rows)
-    found = pl.read_csv(tmp_path / "d.csv")
-    assert found.columns == [*rows.columns, "predicted", "score", "accepted"]
-    assert found["predicted"].to_list() == [NAMES[i] for i in predicted]
-    assert found["accepted"].to_list() == accepted.tolist()
-    assert np.array_equal(found["score"].to_numpy(), scores)
+    decisions = pl.read_csv(tmp_path / "d.csv")
+    assert decisions.columns == [*rows.columns, "predicted", "score", "accepted"]
+    assert decisions["predicted"].to_list() == [NAMES[i] for i in predicted]
+    assert decisions["accepted"].to_list() == accepted.tolist()
+    assert np.array_equal(decisions["score"].to_numpy(), scores)
 
 
 def test_a_column_predicted_of_the_rows_own_is_kept(rows, run, tmp_path):
-    own = rows.with_columns(predicted=pl.lit("by me"))
-    own.write_parquet(tmp_path / "own.parquet")
-    done = run("screen", "own.parquet", "--gamma", "1", "-o", "d.csv", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = pl.read_csv(tmp_path / "d.csv")
-    assert found.columns == [*own.columns, "score", "accepted"]
-    assert set(found["predicted"]) == {"by me"}
+    rows_with_predicted = rows.with_columns(predicted=pl.lit("by me"))
+    rows_with_predicted.write_parquet(tmp_path / "own.parquet")
+    completed = run(
+        "screen", "own.parquet", "--gamma", "1", "-o", "d.csv", cwd=tmp_path
+    )
+    assert completed.returncode == 0, completed.stderr
+    decisions = pl.read_csv(tmp_path / "d.csv")
+    assert decisions.columns == [*rows_with_predicted.columns, "score", "accepted"]
+    assert set(decisions["predicted"]) == {"by me"}
 
 
 @pytest.mark.parametrize("only", ["accepted", "rejected"])
 def test_only_a_part_of_the_rows_is_written(only, rows, run, tmp_path):
     _, _, accepted = decided(rows)
-    kept = accepted if only == "accepted" else ~accepted
+    kept_rows = accepted if only == "accepted" else ~accepted
     options = ("--gamma", "0.5", "--only", only)
     for output in ("d.csv", "d.parquet", "d.jsonl", "d.arrow", "d.tsv", "d.csv.gz"):
-        done = run("screen", "rows.csv", *options, "-o", output, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert f"Accepted {accepted.sum()} of 400" in done.stdout
-        found = files.read(tmp_path / output)
-        assert len(found) == kept.sum()
+        completed = run("screen", "rows.csv", *options, "-o", output, cwd=tmp_path)
+        assert completed.returncode == 0, completed.stderr
+        assert f"Accepted {accepted.sum()} of 400" in completed.stdout
+        written = files.read(tmp_path / output)
+        assert len(written) == kept_rows.sum()
         assert np.array_equal(
-            found.logits, files.read(tmp_path / "rows.csv")[kept].logits
+            written.logits, files.read(tmp_path / "rows.csv")[kept_rows].logits
         )
 
 
@@ -72,12 +74,12 @@ def test_only_over_a_folder_and_its_journal(rows, tmp_path):
     source = files.find_source(tmp_path / "in")
     gate, out = td.Gate.from_gamma(0.5), tmp_path / "out"
     _, _, accepted = decided(rows)
-    done = engines.screen(source, gate, out, only="rejected")
-    assert (done.rows, done.accepted) == (400, accepted.sum())
-    found = pl.concat([pl.read_parquet(out / f"{n}.parquet") for n in "ab"])
-    assert len(found) == (~accepted).sum()
+    counts = engines.screen(source, gate, out, only="rejected")
+    assert (counts.rows, counts.accepted) == (400, accepted.sum())
+    decisions = pl.concat([pl.read_parquet(out / f"{n}.parquet") for n in "ab"])
+    assert len(decisions) == (~accepted).sum()
     again = engines.screen(source, gate, out, only="rejected", resume=True)
-    assert again == done
+    assert again == counts
     with pytest.raises(td.errors.FileError, match="another gate or other columns"):
         engines.screen(source, gate, out, only="accepted", resume=True)
 
@@ -85,11 +87,11 @@ def test_only_over_a_folder_and_its_journal(rows, tmp_path):
 def test_decisions_go_to_standard_output_alone(rows, run, tmp_path):
     _, _, accepted = decided(rows)
     options = ("--gamma", "0.5", "--only", "rejected", "-o", "-")
-    done = run("screen", "rows.csv", *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = pl.read_csv(io.StringIO(done.stdout))
-    assert len(found) == (~accepted).sum()
-    assert "Accepted" in done.stderr
+    completed = run("screen", "rows.csv", *options, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    decisions = pl.read_csv(io.StringIO(completed.stdout))
+    assert len(decisions) == (~accepted).sum()
+    assert "Accepted" in completed.stderr
     assert run("screen", "rows.csv", *options, "-q", cwd=tmp_path).stderr == ""
 
 
@@ -104,9 +106,9 @@ def test_decisions_go_to_standard_output_alone(rows, run, tmp_path):
 )
 @pytest.mark.usefixtures("rows")
 def test_parts_that_cannot_be_written_are_refused(options, word, run, tmp_path):
-    done = run("screen", "rows.csv", "--gamma", "1", *options, cwd=tmp_path)
-    assert done.returncode == 2
-    assert word in done.stderr
+    completed = run("screen", "rows.csv", "--gamma", "1", *options, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert word in completed.stderr
     assert {p.name for p in tmp_path.iterdir()} == {"rows.csv"}
 
 
@@ -115,15 +117,15 @@ def test_a_threshold_on_a_confidence_is_the_least_one_accepted(run, tmp_path, rn
     table = pl.DataFrame({"c": confidence, "correct": rng.random(300) < confidence})
     table.write_csv(tmp_path / "c.csv")
     column = ("--confidence", "c")
-    given = ("--threshold", "0.8", *column)
-    done = run("screen", "c.csv", *given, "-o", "d.csv", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "by confidence of 0.8 or more" in done.stdout
-    found = pl.read_csv(tmp_path / "d.csv")
-    assert found["accepted"].to_list() == (confidence >= 0.8).tolist()
-    done = run("calibrate", "c.csv", *given, "-o", "g.json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "reject where confidence < 0.8" in done.stdout
+    options = ("--threshold", "0.8", *column)
+    completed = run("screen", "c.csv", *options, "-o", "d.csv", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "by confidence of 0.8 or more" in completed.stdout
+    decisions = pl.read_csv(tmp_path / "d.csv")
+    assert decisions["accepted"].to_list() == (confidence >= 0.8).tolist()
+    completed = run("calibrate", "c.csv", *options, "-o", "g.json", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "reject where confidence < 0.8" in completed.stdout
     gate = td.Gate.load(tmp_path / "g.json")
     accepted = gate.screen(td.Predictions.from_confidence(confidence)).accepted
     assert np.array_equal(accepted, confidence >= 0.8)

@@ -67,7 +67,7 @@ RUNS = [name for name in COMMANDS if name not in ("predict", "demo")]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made_files(tmp_path_factory):
     """All inputs, once."""
     folder = tmp_path_factory.mktemp("made")
     rng = np.random.default_rng(0)
@@ -104,11 +104,11 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def place(made, tmp_path):
+def place(made_files, tmp_path):
     """A folder of its own with all inputs."""
     folder = tmp_path / "here"
     folder.mkdir()
-    for file in made.iterdir():
+    for file in made_files.iterdir():
         if file.is_file():
             (folder / file.name).write_bytes(file.read_bytes())
     (folder / "model").mkdir()
@@ -132,18 +132,18 @@ def spelled(folder, name):
     (folder / f"softer{suffix}").symlink_to(soft)
     hard.hardlink_to(folder / name)
     (folder / "also").symlink_to(folder)
-    own = [name, f"./{name}", f"../{folder.name}/{name}", str(folder / name)]
+    spellings = [name, f"./{name}", f"../{folder.name}/{name}", str(folder / name)]
     links = [soft.name, f"softer{suffix}", hard.name, f"also/{name}"]
-    return [*own, *links, f"model/../{hard.name}"]
+    return [*spellings, *links, f"model/../{hard.name}"]
 
 
 def refuse(run, folder, arguments, match):
     before = state(folder)
-    done = run(*arguments, cwd=folder)
-    assert done.returncode == 2, (arguments, done.stdout, done.stderr)
-    assert match in done.stderr, (arguments, done.stderr)
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
+    completed = run(*arguments, cwd=folder)
+    assert completed.returncode == 2, (arguments, completed.stdout, completed.stderr)
+    assert match in completed.stderr, (arguments, completed.stderr)
+    assert completed.stderr.count("\n") == 1
+    assert completed.stdout == ""
     assert state(folder) == before, arguments
 
 
@@ -151,8 +151,8 @@ def refuse(run, folder, arguments, match):
 def test_every_command_runs_where_its_outputs_are_its_own(name, place, run):
     command = COMMANDS[name]
     before = state(place)
-    done = run(*command.arguments(**command.outputs), cwd=place)
-    assert done.returncode in (0, 1), done.stderr
+    completed = run(*command.arguments(**command.outputs), cwd=place)
+    assert completed.returncode in (0, 1), completed.stderr
     after = state(place)
     assert {path: after[path] for path in before} == before
     written = set(after) - set(before)
@@ -206,8 +206,8 @@ def test_results_do_not_replace_decisions_in_a_folder(place, run):
         content = (place / "rows.parquet").read_bytes()
         (place / "in" / f"{name}.parquet").write_bytes(content)
     words = ["screen", "in", "--gate", "gate.json", "-o", "out"]
-    taken = [*words, "--json", "out/a.parquet"]
-    refuse(run, place, taken, "lies in the folder of outputs")
+    command = [*words, "--json", "out/a.parquet"]
+    refuse(run, place, command, "lies in the folder of outputs")
     assert run(*words, "--json", "out/result.json", cwd=place).returncode == 0
     assert set(state(place / "out")) >= {"a.parquet", "b.parquet", "result.json"}
 
@@ -255,14 +255,16 @@ def test_every_option_that_writes_is_looked_at():
     from trustdoctor.cli.output import OUTPUTS
 
     app = typer.main.get_command(make_app())
-    known = set()
+    options = set()
     for command in app.commands.values():
-        for one in command.params:
-            known.add(one.name)
-            panel = getattr(one, "rich_help_panel", None)
-            if panel == "Output" and not one.is_flag:
-                assert one.name in OUTPUTS or one.name == "only", one.opts
-    assert set(OUTPUTS) <= known
+        for parameter in command.params:
+            options.add(parameter.name)
+            panel = getattr(parameter, "rich_help_panel", None)
+            if panel == "Output" and not parameter.is_flag:
+                assert parameter.name in OUTPUTS or parameter.name == "only", (
+                    parameter.opts
+                )
+    assert set(OUTPUTS) <= options
 
 
 @pytest.mark.parametrize(
@@ -305,11 +307,11 @@ def test_names_that_are_not_utf_8_are_told_or_work(place, run):
         ["screen", "rows.csv", "--gate", "gate.json", "--json", f"new{odd}"],
         ["check", "rows.csv", "--gate", "gate.json", "--state", f"state{odd}"],
     ):
-        done = run(*words, cwd=place)
-        assert done.returncode in (0, 1, 2, 3), (words, done.stderr)
-        assert "internal error" not in done.stderr
-        assert done.stderr.count("\n") <= 1
-        (done.stdout + done.stderr).encode()
+        completed = run(*words, cwd=place)
+        assert completed.returncode in (0, 1, 2, 3), (words, completed.stderr)
+        assert "internal error" not in completed.stderr
+        assert completed.stderr.count("\n") <= 1
+        (completed.stdout + completed.stderr).encode()
     assert (place / f"{odd}.csv").read_bytes() == content
 
 
@@ -318,16 +320,16 @@ def test_pictures_of_a_folder_are_inputs(tmp_path):
     folder.mkdir()
     (folder / "r0.png").write_bytes(b"a picture")
     for page, good in ((folder / "r0.png", False), (folder / "page.html", True)):
-        given = {"file": tmp_path / "rows.csv", "html": page, "pictures": str(folder)}
+        options = {"file": tmp_path / "rows.csv", "html": page, "pictures": str(folder)}
         if good:
-            check_output_paths(given)
+            check_output_paths(options)
         else:
             with pytest.raises(OutputError, match="the input itself"):
-                check_output_paths(given)
+                check_output_paths(options)
 
 
 def test_a_result_does_not_go_where_the_demo_writes(tmp_path):
     (tmp_path / "d").mkdir()
-    given = {"save": tmp_path / "d", "json_path": str(tmp_path / "d" / "classes.txt")}
+    options = {"save": tmp_path / "d", "json_path": str(tmp_path / "d" / "classes.txt")}
     with pytest.raises(OutputError, match="folder of outputs"):
-        check_output_paths(given)
+        check_output_paths(options)

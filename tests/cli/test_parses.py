@@ -29,10 +29,10 @@ def parses(monkeypatch):
 
     A query of a few rows, as of the first one, is a peek and not a parse.
     """
-    found, within = [], []
+    calls, within = [], []
 
     def watch(name):
-        whole = getattr(pl.LazyFrame, name)
+        original = getattr(pl.LazyFrame, name)
 
         def noted(self, *arguments, **options):
             plan = self.explain()
@@ -41,10 +41,10 @@ def parses(monkeypatch):
                 and "slice" not in plan.lower()
                 and not within
             ):
-                found.append(name)
+                calls.append(name)
             within.append(name)  # some of them call others
             try:
-                return whole(self, *arguments, **options)
+                return original(self, *arguments, **options)
             finally:
                 within.pop()
 
@@ -55,8 +55,8 @@ def parses(monkeypatch):
             watch(name)
     for name in dir(pl):
         if name.startswith("read_csv"):
-            monkeypatch.setattr(pl, name, lambda *_, **__: found.append("read"))
-    return found
+            monkeypatch.setattr(pl, name, lambda *_, **__: calls.append("read"))
+    return calls
 
 
 def test_the_counter_counts(path, parses):
@@ -73,11 +73,11 @@ def test_the_counter_counts(path, parses):
 
 def test_a_page_with_ids_and_texts_takes_one_parse(path, parses, run, tmp_path):
     page = tmp_path / "page.html"
-    done = run(
+    completed = run(
         *("diagnose", path, "--html", page, "--json", tmp_path / "r.json"),
         *("--ids", "id", "--texts", "text"),
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     html = page.read_text()
     assert "row 1" in html
     assert "words" in html
@@ -96,9 +96,9 @@ def test_a_page_with_ids_and_texts_takes_one_parse(path, parses, run, tmp_path):
     ids=lambda command: command[0],
 )
 def test_every_command_takes_one_parse(command, path, parses, run, tmp_path):
-    given = (str(part).format(path=path, folder=tmp_path) for part in command)
-    done = run(*given)
-    assert done.returncode == 0, done.stderr
+    command = (str(word).format(path=path, folder=tmp_path) for word in command)
+    completed = run(*command)
+    assert completed.returncode == 0, completed.stderr
     assert len(parses) == 1
 
 
@@ -106,8 +106,8 @@ def test_check_takes_one_parse(path, parses, run, tmp_path):
     gate = ("--gate", tmp_path / "gate.json")
     assert run("calibrate", path, "--frr", 0.1, "-o", gate[1]).returncode == 0
     parses.clear()
-    done = run("check", path, *gate, "--state", tmp_path / "state.json")
-    assert done.returncode == 0, done.stderr
+    completed = run("check", path, *gate, "--state", tmp_path / "state.json")
+    assert completed.returncode == 0, completed.stderr
     assert len(parses) == 1
 
 
@@ -117,14 +117,14 @@ def test_a_page_takes_one_native_pass(path, run, tmp_path, monkeypatch):
     monkeypatch.setattr(
         _native, "score", lambda *a, **o: calls.append(a) or score(*a, **o)
     )
-    done = run("diagnose", path, "--html", tmp_path / "page.html")
-    assert done.returncode == 0, done.stderr
+    completed = run("diagnose", path, "--html", tmp_path / "page.html")
+    assert completed.returncode == 0, completed.stderr
     assert len(calls) == 1
 
 
 def test_columns_beside_are_read_in_the_same_parse(path, parses):
     source = find_source(path, Columns(ids="id", groups="id", texts="text"))
-    found, table = source.load("label")
-    assert found.ids[7] == found.groups[7] == "row 7"
+    loaded, table = source.load("label")
+    assert loaded.ids[7] == loaded.groups[7] == "row 7"
     assert table["text"].to_list() == ["words"] * N
     assert parses == ["collect"]

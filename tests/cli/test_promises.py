@@ -33,17 +33,17 @@ def test_clusters_are_a_column(table, run, tmp_path):
     for name, clusters in (("patient", 600), ("video", 1000)):
         for path in (table, table.with_suffix(".parquet")):
             out = tmp_path / "gate.json"
-            given = ("--clusters", name, "--seed", 3, "-o", out)
-            done = run("calibrate", path, "--frr", "10%", *given)
-            assert done.returncode == 0, done.stderr
-            assert f"Calibrated on {clusters:,} rows" in done.stdout
+            options = ("--clusters", name, "--seed", 3, "-o", out)
+            completed = run("calibrate", path, "--frr", "10%", *options)
+            assert completed.returncode == 0, completed.stderr
+            assert f"Calibrated on {clusters:,} rows" in completed.stdout
             assert f"each of {clusters:,} clusters, of 3,000 rows (seed 3)" in (
-                " ".join(done.stdout.split())
+                " ".join(completed.stdout.split())
             )
             p = td.read(path)
-            own = pl.read_csv(table)[name].to_numpy()
-            own = own if name == "video" else own.astype(str)
-            gate = td.calibrate(p, frr=0.1, clusters=own, seed=3)
+            video_ids = pl.read_csv(table)[name].to_numpy()
+            video_ids = video_ids if name == "video" else video_ids.astype(str)
+            gate = td.calibrate(p, frr=0.1, clusters=video_ids, seed=3)
             assert td.Gate.load(out).threshold == gate.threshold
 
 
@@ -63,29 +63,31 @@ def test_clusters_are_a_column(table, run, tmp_path):
 )
 def test_what_does_not_go_together_is_refused(options, match, table, run, tmp_path):
     out = tmp_path / "gate.json"
-    done = run("calibrate", table, "--frr", "10%", *options, "-o", out)
-    assert done.returncode == 2
-    assert match in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    completed = run("calibrate", table, "--frr", "10%", *options, "-o", out)
+    assert completed.returncode == 2
+    assert match in completed.stderr
+    assert len(completed.stderr.splitlines()) == 1
     assert not out.exists()
 
 
 def test_clusters_need_all_rows_at_once(run, tmp_path):
     big = tmp_path / "big.csv"
     big.write_text("logit_0,logit_1,label,patient\n" + 5_000_000 * "1,0,0,a\n")
-    given = ("calibrate", big, "--frr", "5%", "--clusters", "patient")
-    done = run(*given, "--memory", "1GB", "-o", tmp_path / "gate.json")
-    assert done.returncode == 2
-    assert "--clusters needs all rows at once" in done.stderr
+    options = ("calibrate", big, "--frr", "5%", "--clusters", "patient")
+    completed = run(*options, "--memory", "1GB", "-o", tmp_path / "gate.json")
+    assert completed.returncode == 2
+    assert "--clusters needs all rows at once" in completed.stderr
 
 
 def test_labels_that_may_be_wrong_tighten_the_test(table, run, tmp_path):
     out = tmp_path / "gate.json"
-    done = run("calibrate", table, "--risk", "5%", "--label-noise", "5%", "-o", out)
-    assert done.returncode == 0, done.stderr
-    told = " ".join(done.stdout.split())
-    assert "Up to 5% of the labels may be wrong" in told
-    assert "risk was tested at 4.75% instead of 5%" in told
+    completed = run(
+        "calibrate", table, "--risk", "5%", "--label-noise", "5%", "-o", out
+    )
+    assert completed.returncode == 0, completed.stderr
+    text = " ".join(completed.stdout.split())
+    assert "Up to 5% of the labels may be wrong" in text
+    assert "risk was tested at 4.75% instead of 5%" in text
     gate = td.calibrate(td.read(table), risk=0.05, label_noise=0.05)
     assert td.Gate.load(out) == gate
     assert gate.threshold == td.calibrate(td.read(table), risk=0.0475).threshold
@@ -93,23 +95,28 @@ def test_labels_that_may_be_wrong_tighten_the_test(table, run, tmp_path):
 
 def test_an_accuracy_from_elsewhere_goes_without_labels(table, run, tmp_path):
     out = tmp_path / "gate.json"
-    done = run("calibrate", table, "--no-labels", "--risk", "5%", "--accuracy", "0.8",
-               "-o", out)  # fmt: skip
-    assert "to match the accuracy" in " ".join(done.stdout.split())
+    command = ("calibrate", table, "--no-labels", "--risk", "5%", "--accuracy", "0.8")
+    completed = run(*command, "-o", out)
+    assert "to match the accuracy" in " ".join(completed.stdout.split())
 
 
 def test_two_targets_and_the_thresholds_that_passed(table, run, tmp_path):
     out = tmp_path / "gate.json"
-    given = ("--risk", "5%", "--coverage", "40%", "--passed", "-o", out)
-    done = run("calibrate", table, *given)
-    assert done.returncode == 0, done.stderr
-    assert "at most 5% errors among the accepted and at least 40% of" in done.stdout
-    assert "Thresholds that passed" in done.stdout
-    assert "p-value  at most" in done.stdout
-    assert "over calibrations: repeated on new rows, at least 90 of 100" in done.stdout
-    done = run("calibrate", table, "--risk", "1%", "--frr", "1%", "-o", out)
-    assert done.returncode == 3
-    assert "no threshold does both: FRR needs at least" in done.stderr
+    options = ("--risk", "5%", "--coverage", "40%", "--passed", "-o", out)
+    completed = run("calibrate", table, *options)
+    assert completed.returncode == 0, completed.stderr
+    assert (
+        "at most 5% errors among the accepted and at least 40% of" in completed.stdout
+    )
+    assert "Thresholds that passed" in completed.stdout
+    assert "p-value  at most" in completed.stdout
+    assert (
+        "over calibrations: repeated on new rows, at least 90 of 100"
+        in completed.stdout
+    )
+    completed = run("calibrate", table, "--risk", "1%", "--frr", "1%", "-o", out)
+    assert completed.returncode == 3
+    assert "no threshold does both: FRR needs at least" in completed.stderr
 
 
 def test_luck_and_rows_that_come_twice_are_said(run, tmp_path):
@@ -120,18 +127,18 @@ def test_luck_and_rows_that_come_twice_are_said(run, tmp_path):
     pl.DataFrame(frame).write_csv(path)
     out = tmp_path / "gate.json"
     named = ("--doubt", "doubt", "--correct", "correct", "--ids", "id", "-o", out)
-    done = run("calibrate", path, "--risk", "1%", *named)
-    assert done.returncode == 0, done.stderr
-    said = " ".join(done.stdout.split())
-    assert "it passed with no error among 252 accepted rows" in said
-    assert "250 rows repeat the id of an earlier row" in said
-    assert "--clusters NAME" in said
+    completed = run("calibrate", path, "--risk", "1%", *named)
+    assert completed.returncode == 0, completed.stderr
+    text = " ".join(completed.stdout.split())
+    assert "it passed with no error among 252 accepted rows" in text
+    assert "250 rows repeat the id of an earlier row" in text
+    assert "--clusters NAME" in text
     assert td.Gate.load(out).certificate.passed_by_chance
 
 
 def test_groups_that_are_too_small_promise_nothing(table, run, tmp_path):
     out = tmp_path / "gate.json"
-    done = run("calibrate", table, "--frr", "5%", "--groups", "patient", "-o", out)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("NO GUARANTEE: at most 5%")
-    assert "No group has enough rows for a promise" in done.stdout
+    completed = run("calibrate", table, "--frr", "5%", "--groups", "patient", "-o", out)
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.startswith("NO GUARANTEE: at most 5%")
+    assert "No group has enough rows for a promise" in completed.stdout

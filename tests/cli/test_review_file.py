@@ -25,8 +25,8 @@ def rows(n, *, seed, labels=True):
     truth = (z + rng.gumbel(size=z.shape)).argmax(1)
     columns = {"id": [f"r{i}" for i in range(n)]}
     columns |= {name: probs[:, j] for j, name in enumerate(NAMES)}
-    own = {"label": [NAMES[j] for j in truth]} if labels else {}
-    return pl.DataFrame(columns | own)
+    label_column = {"label": [NAMES[j] for j in truth]} if labels else {}
+    return pl.DataFrame(columns | label_column)
 
 
 @pytest.fixture
@@ -41,18 +41,20 @@ def place(tmp_path, run):
     assert run(*words, cwd=tmp_path).returncode == 0
     drawn = ("--ids", "id", "--review-accepted", 0.2, "--draw", "drawn.csv")
     state = ("--gate", "gate.json", "--state", "state.json")
-    done = run("check", "bare.csv", *probs, *state, *drawn, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = run("check", "bare.csv", *probs, *state, *drawn, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     return tmp_path
 
 
 def filled(place, spell, separator=","):
     """Write the labels of the drawn rows; return them as they are."""
-    asked = pl.read_csv(place / "drawn.csv", infer_schema=False).drop("label")
+    drawn_rows = pl.read_csv(place / "drawn.csv", infer_schema=False).drop("label")
     truth = pl.read_csv(place / "truth.csv", infer_schema=False).select("id", "label")
-    table = asked.join(truth, on="id", maintain_order="left")
-    own = pl.Series("label", [spell(name) for name in table["label"]])
-    table.with_columns(own).write_csv(place / "filled.csv", separator=separator)
+    table = drawn_rows.join(truth, on="id", maintain_order="left")
+    spelled_labels = pl.Series("label", [spell(name) for name in table["label"]])
+    table.with_columns(spelled_labels).write_csv(
+        place / "filled.csv", separator=separator
+    )
     return table
 
 
@@ -62,17 +64,17 @@ def late(place, run, *more):
 
 
 @pytest.mark.parametrize("separator", [",", ";"])
-@pytest.mark.parametrize("how", SPELLED)
+@pytest.mark.parametrize("spelling", SPELLED)
 def test_labels_are_those_of_the_classes_however_they_are_spelled(
-    how, separator, place, run
+    spelling, separator, place, run
 ):
     gate = td.Gate.load(place / "gate.json")
     expected = td.Watch.load(place / "state.json", gate)
-    table = filled(place, SPELLED[how], separator)
+    table = filled(place, SPELLED[spelling], separator)
     wrong = (table["label"] != table["predicted"]).to_list()
     expected.label(errors=wrong, ids=table["id"].to_list())
-    done = late(place, run)
-    assert done.returncode == 0, done.stderr
+    completed = late(place, run)
+    assert completed.returncode == 0, completed.stderr
     watch = td.Watch.load(place / "state.json", gate)
     assert watch.totals.labels == len(table)
     assert 0 < sum(wrong) < len(table)
@@ -84,10 +86,10 @@ def test_labels_are_those_of_the_classes_however_they_are_spelled(
 def test_a_label_in_another_case_is_told(place, run):
     filled(place, lambda name: name.replace("c", "C"))
     before = (place / "state.json").read_bytes()
-    done = late(place, run)
-    assert done.returncode == 2
-    assert "It differs from 'café' only in case" in done.stderr
-    assert done.stderr.count("\n") == 1
+    completed = late(place, run)
+    assert completed.returncode == 2
+    assert "It differs from 'café' only in case" in completed.stderr
+    assert completed.stderr.count("\n") == 1
     assert (place / "state.json").read_bytes() == before
 
 
@@ -97,15 +99,15 @@ def test_missing_labels_are_those_that_files_may_have(place, run):
     watch = td.Watch.load(place / "state.json", td.Gate.load(place / "gate.json"))
     truth = pl.read_csv(place / "truth.csv", infer_schema=False)
     drawn = pl.read_csv(place / "drawn.csv")["id"].to_list()
-    known = truth.filter(pl.col("id").is_in(drawn))["label"]
-    assert watch.totals.labels == (known != "3").sum()
+    truth_of_drawn = truth.filter(pl.col("id").is_in(drawn))["label"]
+    assert watch.totals.labels == (truth_of_drawn != "3").sum()
 
 
 def test_a_cut_file_of_labels_is_refused(place, run):
     filled(place, str)
     text = (place / "filled.csv").read_text()
     (place / "filled.csv").write_text(text[:-1])
-    done = late(place, run)
-    assert done.returncode == 2
-    assert "has no line end" in done.stderr
+    completed = late(place, run)
+    assert completed.returncode == 2
+    assert "has no line end" in completed.stderr
     assert late(place, run, "--last-line", "keep").returncode == 0

@@ -34,8 +34,8 @@ def place(tmp_path, run):
     table.write_csv(tmp_path / "rows.csv")
     table.write_parquet(tmp_path / "rows.parquet")
     words = ("calibrate", "rows.csv", "--logits", ",".join(NAMES), "--frr", "0.1")
-    done = run(*words, "-o", "gate.json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = run(*words, "-o", "gate.json", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     return tmp_path
 
 
@@ -62,35 +62,35 @@ def cells(text):
 def test_no_cell_is_a_formula_where_that_was_asked(rows, output, more, place, run):
     if (rows, output) == ("rows.parquet", "out"):
         pytest.skip("a folder is written as it was read")
-    given = ("screen", rows, *LOGITS, "-o", output, *more)
-    plain = run(*given, cwd=place)
+    command = ("screen", rows, *LOGITS, "-o", output, *more)
+    plain = run(*command, cwd=place)
     written = {"o.csv": "o.csv", "out": "out/rows.csv"}.get(output)
     before = cells(
         plain.stdout if written is None else (place / written).read_bytes().decode()
     )
-    done = run(*given, "--for-spreadsheets", cwd=place)
-    assert done.returncode == 0, done.stderr
+    completed = run(*command, "--for-spreadsheets", cwd=place)
+    assert completed.returncode == 0, completed.stderr
     after = cells(
-        done.stdout if written is None else (place / written).read_bytes().decode()
+        completed.stdout if written is None else (place / written).read_bytes().decode()
     )
     assert any(is_formula(cell) for row in before for cell in row)
     assert not any(is_formula(cell) for row in after for cell in row)
     for old, new in zip(before, after, strict=True):
-        for one, other in zip(old, new, strict=True):
-            assert other in (one, f"'{one}")
-            assert one not in TAME or other == one
+        for old_cell, new_cell in zip(old, new, strict=True):
+            assert new_cell in (old_cell, f"'{old_cell}")
+            assert old_cell not in TAME or new_cell == old_cell
 
 
 def test_other_outputs_have_no_such_cells(place, run):
     for more in ((), ("-o", "o.parquet"), ("-o", "o.npz")):
-        given = ("screen", "rows.csv", *LOGITS, "--for-spreadsheets", *more)
-        done = run(*given, cwd=place)
-        assert done.returncode == 2
-        assert "Give -o FILE.csv" in done.stderr
+        command = ("screen", "rows.csv", *LOGITS, "--for-spreadsheets", *more)
+        completed = run(*command, cwd=place)
+        assert completed.returncode == 2
+        assert "Give -o FILE.csv" in completed.stderr
     check = ("check", "rows.csv", *LOGITS, "--state", "s.json", "--for-spreadsheets")
-    done = run(*check, cwd=place)
-    assert done.returncode == 2
-    assert "Give --draw or --late" in done.stderr
+    completed = run(*check, cwd=place)
+    assert completed.returncode == 2
+    assert "Give --draw or --late" in completed.stderr
 
 
 def test_a_drawn_file_for_spreadsheets_is_read_again(place, run):
@@ -98,19 +98,21 @@ def test_a_drawn_file_for_spreadsheets_is_read_again(place, run):
     drawn = ("--ids", "id", "--review-accepted", 0.3, "--draw", "drawn.csv")
     bare = pl.read_parquet(place / "rows.parquet").drop("label")
     bare.write_parquet(place / "bare.parquet")
-    given = ("check", "bare.parquet", "--logits", ",".join(NAMES), *state, *drawn)
+    command = ("check", "bare.parquet", "--logits", ",".join(NAMES), *state, *drawn)
     for _ in range(2):  # a retry finds its own rows
-        done = run(*given, cwd=place)
-        assert done.returncode == 0, done.stderr
+        completed = run(*command, cwd=place)
+        assert completed.returncode == 0, completed.stderr
     rows = cells((place / "drawn.csv").read_bytes().decode())
     assert not any(is_formula(cell) for row in rows for cell in row)
-    head, *rest = rows
-    filled = [[*row[:-1], "'=cat" if i % 2 else "=cat"] for i, row in enumerate(rest)]
+    head, *data_rows = rows
+    filled = [
+        [*row[:-1], "'=cat" if i % 2 else "=cat"] for i, row in enumerate(data_rows)
+    ]
     with (place / "drawn.csv").open("w", newline="") as file:
         csv.writer(file).writerows([head, *filled])
     assert run("check", "drawn.csv", *state, "--late", cwd=place).returncode in (0, 1)
     watch = td.Watch.load(place / "s.json", td.Gate.load(place / "gate.json"))
-    assert watch.totals.labels == len(rest)
+    assert watch.totals.labels == len(data_rows)
     assert len(watch.queue) == 0
 
 
@@ -137,8 +139,8 @@ def test_a_terminal_is_not_steered_and_a_pipe_gets_the_bytes(tmp_path):
     os.close(theirs)
     shown = b""
     try:
-        while part := os.read(ours, 1 << 16):
-            shown += part
+        while chunk := os.read(ours, 1 << 16):
+            shown += chunk
     except OSError:  # the other end was closed
         pass
     assert job.wait() == 0

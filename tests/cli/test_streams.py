@@ -35,17 +35,17 @@ def shell(words, cwd, **options):
     )
 
 
-def one_line(done, code=2):
-    assert done.returncode == code, done.stderr
-    assert done.stderr.startswith("trustdoctor: ")
-    assert done.stderr.count("\n") == 1
-    assert "internal error" not in done.stderr
-    return done.stderr
+def one_line(completed, code=2):
+    assert completed.returncode == code, completed.stderr
+    assert completed.stderr.startswith("trustdoctor: ")
+    assert completed.stderr.count("\n") == 1
+    assert "internal error" not in completed.stderr
+    return completed.stderr
 
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
-    ("words", "where"),
+    ("words", "redirection"),
     [
         ("diagnose {} --json -", ">&-"),
         ("screen {} --gamma 1 -o -", ">&-"),
@@ -54,9 +54,9 @@ def one_line(done, code=2):
         ("--help", ">/dev/full"),
     ],
 )
-def test_output_that_goes_nowhere_is_told(words, where, probs, tmp_path):
-    done = shell(f"{words.format(probs.name)} {where}", tmp_path)
-    assert "cannot write the output" in one_line(done)
+def test_output_that_goes_nowhere_is_told(words, redirection, probs, tmp_path):
+    completed = shell(f"{words.format(probs.name)} {redirection}", tmp_path)
+    assert "cannot write the output" in one_line(completed)
     assert list(tmp_path.iterdir()) == [probs]
 
 
@@ -65,18 +65,18 @@ def test_standard_input_may_be_closed(probs, tmp_path):
     words = f"screen {probs.name} --gamma 1 -o"
     assert shell(f"{words} one.csv <&-", tmp_path).returncode == 0
     # Files that are opened next would have the numbers of the streams.
-    done = shell(f"{words} two.csv -q <&- >&- 2>&-", tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    completed = shell(f"{words} two.csv -q <&- >&- 2>&-", tmp_path)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
     assert (tmp_path / "two.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
 
 
 def test_standard_error_may_be_closed(probs, tmp_path):
     before = probs.read_bytes()
-    done = shell("diagnose absent.csv 2>&-", tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
-    done = shell(f"diagnose {probs.name} --json - 2>&-", tmp_path)
-    assert done.returncode == 0
-    assert done.stdout.startswith("{")
+    completed = shell("diagnose absent.csv 2>&-", tmp_path)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (2, "", "")
+    completed = shell(f"diagnose {probs.name} --json - 2>&-", tmp_path)
+    assert completed.returncode == 0
+    assert completed.stdout.startswith("{")
     assert probs.read_bytes() == before
 
 
@@ -84,15 +84,15 @@ def test_ctrl_c_while_the_program_is_imported(tmp_path):
     stub = tmp_path / "polars"
     stub.mkdir()
     (stub / "__init__.py").write_text("raise KeyboardInterrupt\n")
-    known = os.environ.get("PYTHONPATH", "")
-    done = subprocess.run(
+    python_path = os.environ.get("PYTHONPATH", "")
+    completed = subprocess.run(
         [sys.executable, "-c", "import _trustdoctor; _trustdoctor.main()"],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), known])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), python_path])},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (130, "trustdoctor: stopped.\n")
+    assert (completed.returncode, completed.stderr) == (130, "trustdoctor: stopped.\n")
 
 
 FLIPS = """
@@ -133,21 +133,21 @@ def test_libraries_print_nothing_of_damaged_files(suffix, tmp_path, rng):
         table.write_parquet(path, row_group_size=20, statistics=False)
     else:
         table.write_ipc(path)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", FLIPS, path],
         capture_output=True,
         text=True,
         env=os.environ | {"RUST_BACKTRACE": "1"},
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    codes = [int(code) for code in done.stdout.split()]
+    assert completed.returncode == 0, completed.stderr[-2000:]
+    codes = [int(code) for code in completed.stdout.split()]
     assert len(codes) == 40
     assert set(codes) == {0, 2}
-    lines = done.stderr.splitlines()
+    lines = completed.stderr.splitlines()
     assert len(lines) == codes.count(2) > 5
     assert [line for line in lines if not line.startswith("trustdoctor: ")] == []
-    assert "internal error" not in done.stderr
+    assert "internal error" not in completed.stderr
 
 
 def test_a_long_word_is_cut_and_takes_no_time(tmp_path, run):
@@ -155,10 +155,10 @@ def test_a_long_word_is_cut_and_takes_no_time(tmp_path, run):
     for cell in ("a", "a" * 70_000, "/standard-input." * 5_000):
         path.write_text(f"prob_0,prob_1,label\n0.5,{cell},0\n")
         began = time.thread_time()
-        told = one_line(run("diagnose", path))
-        taken = time.thread_time() - began
-        assert taken < 1 or cell == "a"  # the first run imports what it needs
-        assert len(told) < 1000
+        message = one_line(run("diagnose", path))
+        seconds = time.thread_time() - began
+        assert seconds < 1 or cell == "a"  # the first run imports what it needs
+        assert len(message) < 1000
 
 
 def test_what_is_shown_steers_nothing():
@@ -166,35 +166,37 @@ def test_what_is_shown_steers_nothing():
 
     turning = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
     for number in range(sys.maxunicode + 1):
-        one = chr(number)
-        steers = unicodedata.category(one) in ("Cc", "Cs") and one not in "\t\n"
-        steers |= unicodedata.bidirectional(one) in turning
-        shown = visible(f"a{one}b")
-        assert (shown == f"a{one}b") is not steers, hex(number)
+        character = chr(number)
+        steers = (
+            unicodedata.category(character) in ("Cc", "Cs") and character not in "\t\n"
+        )
+        steers |= unicodedata.bidirectional(character) in turning
+        shown = visible(f"a{character}b")
+        assert (shown == f"a{character}b") is not steers, hex(number)
         if steers:
             assert shown.isascii()
-            assert literal_eval(f"'{shown}'") == f"a{one}b"
+            assert literal_eval(f"'{shown}'") == f"a{character}b"
 
 
-def clean(done):
-    for text in (done.stdout, done.stderr):
+def clean(completed):
+    for text in (completed.stdout, completed.stderr):
         assert not STEERING.search(text), text
         text.encode()  # no half characters
-    return done.stdout + done.stderr
+    return completed.stdout + completed.stderr
 
 
-def hostile(one):
+def hostile(character):
     """Return a word with a character inside that a terminal must not see."""
-    return f"a{one}[31mb"
+    return f"a{character}[31mb"
 
 
-@pytest.mark.parametrize("one", [*CONTROL], ids=[*CONTROL.values()])
-def test_names_out_of_files_steer_no_terminal(one, run, tmp_path, rng):
-    word = hostile(one)
-    shown = ascii(one)[1:-1]
+@pytest.mark.parametrize("character", [*CONTROL], ids=[*CONTROL.values()])
+def test_names_out_of_files_steer_no_terminal(character, run, tmp_path, rng):
+    word = hostile(character)
+    shown = ascii(character)[1:-1]
     p = rng.dirichlet([1, 1], 300)
     labels = np.where(rng.random(300) < 0.7, p.argmax(1), 0)
-    names = (f"x{one}[2J", "dog")
+    names = (f"x{character}[2J", "dog")
     table = pl.DataFrame({f"prob_{name}": p[:, i] for i, name in enumerate(names)})
     table = table.with_columns(
         pl.Series("label", [names[i] for i in labels]),
@@ -208,17 +210,17 @@ def test_names_out_of_files_steer_no_terminal(one, run, tmp_path, rng):
     clean(run("check", path, "--gate", gate, "--state", tmp_path / "s.json"))
     clean(run("diagnose", path))
     clean(run("compare", path))
-    assert shown in clean(run("diagnose", path, "--ids", f"no{one}ne"))
+    assert shown in clean(run("diagnose", path, "--ids", f"no{character}ne"))
     odd = table.with_columns(pl.lit(f"z{word}").alias("label"))
     odd.write_parquet(tmp_path / "odd.parquet")
-    told = run("diagnose", tmp_path / "odd.parquet")
-    assert shown in clean(told)
-    one_line(told)
+    completed = run("diagnose", tmp_path / "odd.parquet")
+    assert shown in clean(completed)
+    one_line(completed)
 
 
-@pytest.mark.parametrize("one", ["\x1b", "\x7f", "\x9b", "\u202e", "\udcff"])
-def test_names_of_files_steer_no_terminal(one, run, tmp_path, probs):
-    name = f"a{one}[31m.csv"
+@pytest.mark.parametrize("character", ["\x1b", "\x7f", "\x9b", "\u202e", "\udcff"])
+def test_names_of_files_steer_no_terminal(character, run, tmp_path, probs):
+    name = f"a{character}[31m.csv"
     for command in (
         ("diagnose", name),
         ("screen", probs, "--gate", name),
@@ -228,31 +230,31 @@ def test_names_of_files_steer_no_terminal(one, run, tmp_path, probs):
         ("diagnose", probs, "--json", f"no/{name}"),
         ("export", name, "--gate", name, "-o", "b.onnx"),
     ):
-        done = run(*command, cwd=tmp_path)
-        clean(done)
-        one_line(done)
-    done = run("screen", probs, "--gamma", 1, "-o", name, cwd=tmp_path)
-    assert ascii(one)[1:-1] in clean(done)
+        completed = run(*command, cwd=tmp_path)
+        clean(completed)
+        one_line(completed)
+    completed = run("screen", probs, "--gamma", 1, "-o", name, cwd=tmp_path)
+    assert ascii(character)[1:-1] in clean(completed)
 
 
-@pytest.mark.parametrize("one", ["\x1b", "\x00", "\u202e"])
-def test_cells_steer_no_terminal(one, run, tmp_path):
+@pytest.mark.parametrize("character", ["\x1b", "\x00", "\u202e"])
+def test_cells_steer_no_terminal(character, run, tmp_path):
     path = tmp_path / "a.csv"
     cells = {
-        "a number": f"prob_0,prob_1,label\n0.5,{hostile(one)},0\n",
-        "a label": f"prob_0,prob_1,label\n0.5,0.5,{hostile(one)}\n",
-        "a name": f"{hostile(one)},x,label\n0.5,0.5,0\n",
+        "a number": f"prob_0,prob_1,label\n0.5,{hostile(character)},0\n",
+        "a label": f"prob_0,prob_1,label\n0.5,0.5,{hostile(character)}\n",
+        "a name": f"{hostile(character)},x,label\n0.5,0.5,0\n",
     }
     for content in cells.values():
         path.write_text(content)
-        done = run("diagnose", path)
-        assert ascii(one)[1:-1] in clean(done)
-        one_line(done)
-    (tmp_path / "gate.json").write_text(f'{{"trustdoctor": "{hostile(one)}"}}')
+        completed = run("diagnose", path)
+        assert ascii(character)[1:-1] in clean(completed)
+        one_line(completed)
+    (tmp_path / "gate.json").write_text(f'{{"trustdoctor": "{hostile(character)}"}}')
     clean(run("screen", path, "--gate", tmp_path / "gate.json"))
 
 
-class LateError(BaseException):
+class PipeTimeoutError(BaseException):
     """Nothing takes it for a mistake in a file."""
 
 
@@ -262,7 +264,7 @@ def test_pipes_are_not_waited_for(run, tmp_path, probs):
     os.mkfifo(pipe)
 
     def late(*_):
-        raise LateError
+        raise PipeTimeoutError
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(120)

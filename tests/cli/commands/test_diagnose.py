@@ -11,59 +11,63 @@ import trustdoctor as td
 
 
 def test_demo_prints_the_verdict_in_80_columns(run):
-    done = run("demo")
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert "accuracy 89.93" in done.stdout
-    assert re.search(r"alpha +91\.09 \[90\.31, 91\.82\] +30\.01", done.stdout)
-    assert "instead of 10.1%" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "\x1b" not in done.stdout
+    completed = run("demo")
+    assert completed.returncode == 0
+    assert completed.stderr == ""
+    assert "accuracy 89.93" in completed.stdout
+    assert re.search(r"alpha +91\.09 \[90\.31, 91\.82\] +30\.01", completed.stdout)
+    assert "instead of 10.1%" in completed.stdout
+    assert max(map(len, completed.stdout.splitlines())) <= 80
+    assert "\x1b" not in completed.stdout
 
 
 def test_demo_writes_json(tmp_path, run):
-    done = run("demo", "--quiet", "--json", tmp_path / "r.json")
-    assert (done.returncode, done.stdout) == (0, "")
+    completed = run("demo", "--quiet", "--json", tmp_path / "r.json")
+    assert (completed.returncode, completed.stdout) == (0, "")
     content = json.loads((tmp_path / "r.json").read_text())
     assert content["n_errors"] == 1007
 
 
 def test_demo_takes_scores_and_temperature(run):
-    done = run("demo", "--score", "gen", "--score", "all", "-T", 2)
-    assert done.returncode == 0
-    assert done.stdout.index("gen ") < done.stdout.index("alpha ")
+    completed = run("demo", "--score", "gen", "--score", "all", "-T", 2)
+    assert completed.returncode == 0
+    assert completed.stdout.index("gen ") < completed.stdout.index("alpha ")
 
 
 def test_diagnose_reads_scores_temperature_and_prints_json(probs, run):
-    done = run("diagnose", probs, "--score", "gen", "--temperature", 2, "--json", "-")
-    assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
+    completed = run(
+        "diagnose", probs, "--score", "gen", "--temperature", 2, "--json", "-"
+    )
+    assert completed.returncode == 0, completed.stderr
+    content = json.loads(completed.stdout)
     assert list(content["scores"]) == ["gen"]
     assert content["settings"]["temperature"] == 2
 
 
 def test_diagnose_compares_all_scores(probs, run):
-    done = run("diagnose", probs, "--score", "all")
-    assert done.returncode == 0, done.stderr
-    assert "margin" in done.stdout
-    assert "energy" not in done.stdout
+    completed = run("diagnose", probs, "--score", "all")
+    assert completed.returncode == 0, completed.stderr
+    assert "margin" in completed.stdout
+    assert "energy" not in completed.stdout
 
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_diagnose_speaks_plainly_of_one_kind_of_rows(label, tmp_path, run):
     path = tmp_path / "p.csv"
     path.write_text(f"prob_0,prob_1,label\n0.9,0.1,{label}\n0.8,0.2,{label}\n")
-    done = run("diagnose", path)
-    assert done.returncode == 0, done.stderr
-    assert f"All 2 predictions are {'wrong' if label else 'correct'}" in done.stdout
+    completed = run("diagnose", path)
+    assert completed.returncode == 0, completed.stderr
+    assert (
+        f"All 2 predictions are {'wrong' if label else 'correct'}" in completed.stdout
+    )
 
 
 def test_diagnose_needs_labels(tmp_path, run):
     path = tmp_path / "p.csv"
     path.write_text("prob_0,prob_1\n0.9,0.1\n")
-    done = run("diagnose", path)
-    assert done.returncode == 2
-    assert "label" in done.stderr
+    completed = run("diagnose", path)
+    assert completed.returncode == 2
+    assert "label" in completed.stderr
 
 
 @pytest.fixture(scope="module")
@@ -92,33 +96,33 @@ def test_compare_writes_the_fitted_score_that_it_recommends(path, rows, run, tmp
     assert isinstance(best, td.FittedScore)
     file, gate, out = (tmp_path / n for n in ("s.safetensors", "g.json", "out.npz"))
     features = ("--features", "x")
-    done = run("compare", path, *features, "-o", file)
-    assert done.returncode == 0, done.stderr
-    assert f"Wrote {file}" in done.stdout
+    completed = run("compare", path, *features, "-o", file)
+    assert completed.returncode == 0, completed.stderr
+    assert f"Wrote {file}" in completed.stdout
     assert td.load_score(file).digest == best.digest
-    given = ("--score", file, "--frr", 0.1, "-o", gate)
-    done = run("calibrate", path, *features, *given)
-    assert done.returncode == 0, done.stderr
-    done = run("screen", path, *features, "--gate", gate, "-o", out)
-    assert done.returncode == 0, done.stderr
+    options = ("--score", file, "--frr", 0.1, "-o", gate)
+    completed = run("calibrate", path, *features, *options)
+    assert completed.returncode == 0, completed.stderr
+    completed = run("screen", path, *features, "--gate", gate, "-o", out)
+    assert completed.returncode == 0, completed.stderr
     expected = td.calibrate(rows, score=best, frr=0.1).screen(rows)
-    with np.load(out) as found:
-        assert (found["accepted"] == expected.accepted).all()
-    done = run("diagnose", path, *features, "--score", file, "--json", "-")
-    assert list(json.loads(done.stdout)["scores"]) == [best.name]
-    done = run("screen", path, "--gate", gate)
-    assert done.returncode == 2
-    assert "--features NAME" in done.stderr
+    with np.load(out) as screened:
+        assert (screened["accepted"] == expected.accepted).all()
+    completed = run("diagnose", path, *features, "--score", file, "--json", "-")
+    assert list(json.loads(completed.stdout)["scores"]) == [best.name]
+    completed = run("screen", path, "--gate", gate)
+    assert completed.returncode == 2
+    assert "--features NAME" in completed.stderr
 
 
 def test_compare_says_that_a_plain_score_needs_no_file(probs, run, tmp_path):
     file = tmp_path / "score.safetensors"
     best = td.compare(td.read(probs)).score
     assert not isinstance(best, td.FittedScore)
-    done = run("compare", probs, "-o", file)
-    assert done.returncode == 0, done.stderr
-    said = " ".join(done.stdout.split())
-    assert f"{best.name} needs no file. Calibrate with --score {best.name}." in said
+    completed = run("compare", probs, "-o", file)
+    assert completed.returncode == 0, completed.stderr
+    text = " ".join(completed.stdout.split())
+    assert f"{best.name} needs no file. Calibrate with --score {best.name}." in text
     assert not file.exists()
 
 
@@ -129,18 +133,18 @@ def test_what_needs_all_rows_says_so_where_they_do_not_fit(run, tmp_path):
         ("diagnose", "--html", tmp_path / "page.html"),
         ("compare",),
     ):
-        done = run(command, big, *options, "--memory", "1GB")
-        assert done.returncode == 2
-        assert "needs all rows at once" in done.stderr
-        assert "Raise --memory" in done.stderr
+        completed = run(command, big, *options, "--memory", "1GB")
+        assert completed.returncode == 2
+        assert "needs all rows at once" in completed.stderr
+        assert "Raise --memory" in completed.stderr
 
 
 def test_a_page_is_made_here(path, run, tmp_path):
     pytest.importorskip("ray")
     page = tmp_path / "page.html"
-    done = run("diagnose", path, "--html", page, "--engine", "ray")
-    assert done.returncode == 2
-    assert "use --engine local" in done.stderr
+    completed = run("diagnose", path, "--html", page, "--engine", "ray")
+    assert completed.returncode == 2
+    assert "use --engine local" in completed.stderr
 
 
 def write_margins(path, rng, shift=0.0, sign=1):
@@ -154,7 +158,7 @@ def write_margins(path, rng, shift=0.0, sign=1):
 def test_what_is_no_probability_is_never_called_a_softmax(kind, tmp_path, rng, run):
     write_margins(tmp_path / "rows.csv", rng, sign=-1 if kind == "doubt" else 1)
     rows = ("rows.csv", f"--{kind}", "margin", "--correct", "correct")
-    said = []
+    texts = []
     for command in (
         ("diagnose", *rows, "--html", "page.html", "--json", "page.json"),
         ("compare", *rows, "--html", "compared.html"),
@@ -162,26 +166,26 @@ def test_what_is_no_probability_is_never_called_a_softmax(kind, tmp_path, rng, r
         ("screen", *rows, "--gate", "gate.json"),
         ("check", *rows, "--gate", "gate.json", "--state", "s", "--html", "watch.html"),
     ):
-        done = run(*command, cwd=tmp_path)
-        assert done.stderr == ""
-        said.append(done.stdout)
+        completed = run(*command, cwd=tmp_path)
+        assert completed.stderr == ""
+        texts.append(completed.stdout)
     pages = [path.read_text() for path in sorted(tmp_path.glob("*.html"))]
     assert len(pages) == 3
-    for text in said + pages + [(tmp_path / "gate.json").read_text()]:
+    for text in texts + pages + [(tmp_path / "gate.json").read_text()]:
         assert not re.search(r"softmax|\bmsp\b|over-conf|under-conf", text)
     assert "Calibration: the" not in pages[1]
     assert json.loads((tmp_path / "page.json").read_text())["row_kind"] == kind
-    beyond = "Confidences go from -" in said[0]  # a doubt is not a confidence
+    beyond = "Confidences go from -" in texts[0]  # a doubt is not a confidence
     assert beyond == (kind == "confidence")
-    assert "--percent" not in said[0]  # some are negative
+    assert "--percent" not in texts[0]  # some are negative
 
 
 def test_percentages_are_told_from_other_numbers(tmp_path, rng, run):
     write_margins(tmp_path / "rows.csv", rng, shift=10)
     rows = ("rows.csv", "--confidence", "margin", "--correct", "correct")
-    said = " ".join(run("diagnose", *rows, cwd=tmp_path).stdout.split())
-    assert "they are not probabilities" in said
-    assert "Give --percent if they are percentages." in said
+    text = " ".join(run("diagnose", *rows, cwd=tmp_path).stdout.split())
+    assert "they are not probabilities" in text
+    assert "Give --percent if they are percentages." in text
 
 
 def test_how_sure_a_model_is_is_said_of_what_was_given(tmp_path, rng, run):
@@ -198,9 +202,9 @@ def test_how_sure_a_model_is_is_said_of_what_was_given(tmp_path, rng, run):
         (("--probs", "p_"), "probabilities"),
         (confidence, "confidences, as probabilities,"),
     ):
-        given = ("rows.csv", *options, "--html", "page.html")
-        said = " ".join(run("diagnose", *given, cwd=tmp_path).stdout.split())
+        arguments = ("rows.csv", *options, "--html", "page.html")
+        text = " ".join(run("diagnose", *arguments, cwd=tmp_path).stdout.split())
         page = (tmp_path / "page.html").read_text()
-        assert re.search(rf"The model is .*-confident: its {stated} claim [78]", said)
+        assert re.search(rf"The model is .*-confident: its {stated} claim [78]", text)
         assert f"Calibration: the {stated} claim " in page
-        assert "softmax" not in said + page
+        assert "softmax" not in text + page

@@ -42,39 +42,43 @@ def gate_path(tmp_path_factory):
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def served(monkeypatch):
     """What the service would be started with."""
-    seen = {}
+    served_with = {}
 
     def serve(gate, store, **options):
-        seen.update(options, gate=gate, store=store)
+        served_with.update(options, gate=gate, store=store)
 
     monkeypatch.setattr(server, "serve", serve)
     monkeypatch.setattr(server, "log_as_json", lambda **_: None)
-    return seen
+    return served_with
 
 
-def test_defaults(run, asked, gate_path):
-    done = run("serve", "--gate", gate_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert asked["gate"] == td.Gate.load(gate_path)
-    assert asked["store"] == str(gate_path.with_suffix(".db"))
-    told, where = asked["settings"], asked["listening"]
-    assert dict(told.review) == {}
-    assert (told.level, told.deadline) == (0.1, 30 * 86400.0)
-    assert (told.keep, told.keep_payloads, told.webhook) == (None, None, None)
-    assert told.label_noise is None
-    assert not told.fast
-    assert (where.host, where.port, where.tokens) == ("127.0.0.1", 8571, [])
-    assert asked["model"] is None
+def test_defaults(run, served, gate_path):
+    completed = run("serve", "--gate", gate_path)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
+    assert served["gate"] == td.Gate.load(gate_path)
+    assert served["store"] == str(gate_path.with_suffix(".db"))
+    settings, listening = served["settings"], served["listening"]
+    assert dict(settings.review) == {}
+    assert (settings.level, settings.deadline) == (0.1, 30 * 86400.0)
+    assert (settings.keep, settings.keep_payloads, settings.webhook) == (
+        None,
+        None,
+        None,
+    )
+    assert settings.label_noise is None
+    assert not settings.fast
+    assert (listening.host, listening.port, listening.tokens) == ("127.0.0.1", 8571, [])
+    assert served["model"] is None
 
 
-def test_options(run, asked, gate_path, tmp_path, monkeypatch):
+def test_options(run, served, gate_path, tmp_path, monkeypatch):
     monkeypatch.setenv("TRUSTDOCTOR_WEBHOOK_SECRET", "s3cret")
     monkeypatch.setenv("TRUSTDOCTOR_TOKENS", "admin=0123456789-0123456789")
     tokens = tmp_path / "tokens"
     tokens.write_text("decide sha256:" + "0" * 64)
-    done = run(
+    completed = run(
         *("serve", "--gate", gate_path, "--store", tmp_path / "x.db", "--fast"),
         *("--keep", "90d", "--keep-payloads", "12h", "--deadline", "2w"),
         *("--review-rejected", "50%", "--review-accepted", "0.1", "--level", "5%"),
@@ -82,29 +86,29 @@ def test_options(run, asked, gate_path, tmp_path, monkeypatch):
         *("--webhook", "https://example.org/hook", "--host", "0.0.0.0"),
         *("--port", "0", "--tokens", tokens, "--allow-host", "gate.example"),
     )
-    assert done.returncode == 0, done.stderr
-    told, where = asked["settings"], asked["listening"]
-    assert dict(told.review) == {"rejected": 0.5, "accepted": 0.1}
-    assert (told.keep, told.keep_payloads) == (90 * 86400.0, 43200.0)
-    assert (told.deadline, told.level) == (14 * 86400.0, 0.05)
-    assert told.label_noise == 0.02
-    assert told.webhook == "https://example.org/hook"
-    assert told.webhook_secret == "s3cret"
-    assert "s3cret" not in repr(told)
-    assert told.fast
-    assert asked["store"] == str(tmp_path / "x.db")
-    assert (where.host, where.port) == ("0.0.0.0", 0)
-    assert [one.role for one in where.tokens] == ["decide", "admin"]
-    assert list(where.hosts) == ["gate.example"]
+    assert completed.returncode == 0, completed.stderr
+    settings, listening = served["settings"], served["listening"]
+    assert dict(settings.review) == {"rejected": 0.5, "accepted": 0.1}
+    assert (settings.keep, settings.keep_payloads) == (90 * 86400.0, 43200.0)
+    assert (settings.deadline, settings.level) == (14 * 86400.0, 0.05)
+    assert settings.label_noise == 0.02
+    assert settings.webhook == "https://example.org/hook"
+    assert settings.webhook_secret == "s3cret"
+    assert "s3cret" not in repr(settings)
+    assert settings.fast
+    assert served["store"] == str(tmp_path / "x.db")
+    assert (listening.host, listening.port) == ("0.0.0.0", 0)
+    assert [token.role for token in listening.tokens] == ["decide", "admin"]
+    assert list(listening.hosts) == ["gate.example"]
 
 
-def test_one_rate_leaves_the_other(run, asked, gate_path):
+def test_one_rate_leaves_the_other(run, served, gate_path):
     run("serve", "--gate", gate_path, "--review-rejected", "0.5")
-    assert dict(asked["settings"].review) == {"rejected": 0.5}
+    assert dict(served["settings"].review) == {"rejected": 0.5}
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ([], "expected a gate to serve, got none. Name one: --gate gate.json."),
         (["--gate", "nowhere.json"], "cannot read the gate nowhere.json"),
@@ -148,70 +152,70 @@ def test_one_rate_leaves_the_other(run, asked, gate_path):
         (["--new-token", "root"], "expected a role out of decide, label, admin"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(run, gate_path, tmp_path, options, said):
+def test_what_is_wrong_is_said_in_one_line(run, gate_path, tmp_path, options, message):
     (tmp_path / "text.db").write_text("not a database, but text of some length\n" * 20)
     gate = [] if not options or "--gate" in options else ["--gate", gate_path]
     port = [] if "--port" in options else ["--port", "0"]
-    done = run("serve", *gate, *port, *options, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("trustdoctor: ")
-    assert done.stderr.count("\n") == 1
-    assert said in done.stderr
-    assert "hidden" not in done.stderr
-    assert done.stdout == ""
+    completed = run("serve", *gate, *port, *options, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert completed.stderr.startswith("trustdoctor: ")
+    assert completed.stderr.count("\n") == 1
+    assert message in completed.stderr
+    assert "hidden" not in completed.stderr
+    assert completed.stdout == ""
 
 
 def test_a_gate_that_cannot_be_served(run, tmp_path):
     gate = td.calibrate_scores(np.arange(100.0), np.arange(100) > 90, risk=0.2)
     gate.save(tmp_path / "gate.json")
-    done = run("serve", "--gate", tmp_path / "gate.json", "--port", "0")
-    assert done.returncode == 2
-    assert "this gate cannot be served: it names no score" in done.stderr
+    completed = run("serve", "--gate", tmp_path / "gate.json", "--port", "0")
+    assert completed.returncode == 2
+    assert "this gate cannot be served: it names no score" in completed.stderr
 
 
 def test_a_port_in_use(run, gate_path, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         place = tmp_path / "x.db"
-        done = run("serve", "--gate", gate_path, "--port", port, "--store", place)
-    assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1, port {port}" in done.stderr
+        completed = run("serve", "--gate", gate_path, "--port", port, "--store", place)
+    assert completed.returncode == 2
+    assert f"cannot listen on 127.0.0.1, port {port}" in completed.stderr
 
 
 @pytest.mark.parametrize("variable", ["admin=short", "root=0123456789-0123456789", "x"])
 def test_tokens_of_the_environment(run, gate_path, monkeypatch, variable):
     monkeypatch.setenv("TRUSTDOCTOR_TOKENS", variable)
-    done = run("serve", "--gate", gate_path, "--port", "0")
-    assert done.returncode == 2
-    assert "0123456789" not in done.stderr
+    completed = run("serve", "--gate", gate_path, "--port", "0")
+    assert completed.returncode == 2
+    assert "0123456789" not in completed.stderr
 
 
 def test_a_new_token(run, tmp_path):
-    done = run("serve", "--new-token", "label")
-    token, line = done.stdout.splitlines()
-    assert done.returncode == 0
+    completed = run("serve", "--new-token", "label")
+    token, line = completed.stdout.splitlines()
+    assert completed.returncode == 0
     path = tmp_path / "tokens"
     path.write_text(line + "\n")
     from hashlib import sha256
 
     from trustdoctor.service.access import read_tokens
 
-    (held,) = read_tokens(path)
-    assert held.digest == sha256(token.encode()).digest()
+    (stored,) = read_tokens(path)
+    assert stored.digest == sha256(token.encode()).digest()
 
 
 def test_packages_that_are_missing(run, gate_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvloop", None)
-    done = run("serve", "--gate", gate_path)
-    assert done.returncode == 2
-    assert 'pip install "trustdoctor[serve]"' in done.stderr.replace("'", '"')
+    completed = run("serve", "--gate", gate_path)
+    assert completed.returncode == 2
+    assert 'pip install "trustdoctor[serve]"' in completed.stderr.replace("'", '"')
 
 
 def test_the_help(run):
-    done = run("serve", "--help")
-    assert done.returncode == 0
+    completed = run("serve", "--help")
+    assert completed.returncode == 0
     for option in ("--gate", "--store", "--fast", "--keep", "--webhook", "--tokens"):
-        assert option in done.stdout
+        assert option in completed.stdout
 
 
 def test_times():
@@ -223,10 +227,10 @@ def test_times():
 
 
 @pytest.mark.parametrize(
-    ("told", "code"),
+    ("stop_signal", "code"),
     [(signal.SIGTERM, (0, -signal.SIGTERM)), (signal.SIGINT, (0, 130))],
 )
-def test_it_serves_until_it_is_told_to_stop(gate_path, tmp_path, told, code):
+def test_it_serves_until_it_is_told_to_stop(gate_path, tmp_path, stop_signal, code):
     place = tmp_path / "rows.db"
     options = ["serve", "--gate", gate_path, "--port", "0", "--store", place]
     running = subprocess.Popen(
@@ -238,17 +242,19 @@ def test_it_serves_until_it_is_told_to_stop(gate_path, tmp_path, told, code):
     )
     with running:
         first = json.loads(running.stderr.readline())
-        rest = []
-        drained = threading.Thread(target=lambda: rest.extend(running.stderr))
+        remaining = []
+        drained = threading.Thread(target=lambda: remaining.extend(running.stderr))
         drained.start()
         body = json.dumps({"id": "x", "logits": [3.0, 0.0, 0.0]}).encode()
-        asked = urllib.request.Request(first["page"] + "/v1/decide", body)
-        with urllib.request.urlopen(asked, timeout=60) as answer:
+        request = urllib.request.Request(first["page"] + "/v1/decide", body)
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert json.load(answer)["id"] == "x"
-        running.send_signal(told)
+        running.send_signal(stop_signal)
         running.wait(60)
         drained.join()
     assert running.returncode in code
-    lines = [json.loads(line) for line in rest if line.startswith("{")]
-    assert not [one for one in lines if one["level"] in ("error", "critical")], rest
+    lines = [json.loads(line) for line in remaining if line.startswith("{")]
+    assert not [
+        record for record in lines if record["level"] in ("error", "critical")
+    ], remaining
     assert place.is_file()

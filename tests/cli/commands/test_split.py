@@ -12,21 +12,21 @@ BOTH = ["-o", "a.csv", "b.csv"]
 
 
 def test_two_parts_are_written_and_counted(probs, tmp_path, run):
-    done = run("split", probs, "--part", "25%", *BOTH, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "Wrote a.csv: 100 rows\nWrote b.csv: 300 rows\n"
-    parts = [pl.read_csv(tmp_path / name) for name in ("a.csv", "b.csv")]
-    assert pl.concat(parts).sort("id").equals(pl.read_csv(probs))
+    completed = run("split", probs, "--part", "25%", *BOTH, cwd=tmp_path)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout == "Wrote a.csv: 100 rows\nWrote b.csv: 300 rows\n"
+    tables = [pl.read_csv(tmp_path / name) for name in ("a.csv", "b.csv")]
+    assert pl.concat(tables).sort("id").equals(pl.read_csv(probs))
 
 
 @pytest.mark.parametrize(
-    ("part", "rows"),
+    ("size", "rows"),
     [(None, 200), ("50%", 200), ("0.5", 200), (" 10 % ", 40), ("7", 7), ("399", 399)],
 )
-def test_a_part_is_a_share_or_a_number(part, rows, probs, tmp_path, run):
-    given = [] if part is None else ["--part", part]
-    done = run("split", probs, *given, *BOTH, "-q", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+def test_a_part_is_a_share_or_a_number(size, rows, probs, tmp_path, run):
+    options = [] if size is None else ["--part", size]
+    completed = run("split", probs, *options, *BOTH, "-q", cwd=tmp_path)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
     assert len(pl.read_csv(tmp_path / "a.csv")) == rows
 
 
@@ -34,32 +34,32 @@ def test_a_part_is_a_share_or_a_number(part, rows, probs, tmp_path, run):
 def test_rows_that_belong_together(option, tmp_path, run, rng):
     rows = pl.DataFrame({"who": rng.integers(0, 20, 200), "prob_0": rng.random(200)})
     rows.write_csv(tmp_path / "in.csv")
-    done = run(
+    completed = run(
         "split", "in.csv", option, "who", "--part", "5", "--seed", 3, *BOTH,
         cwd=tmp_path,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     who = [set(pl.read_csv(tmp_path / name)["who"]) for name in ("a.csv", "b.csv")]
     assert (len(who[0]), len(who[1]), who[0] & who[1]) == (5, 15, set())
 
 
 def test_the_second_part_calibrates_a_gate(probs, tmp_path, run):
     """A gate can be made from the rows that nobody looked at, of whatever kind."""
-    done = run("split", probs, "-o", "look.csv", "rest.parquet", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = run("split", probs, "-o", "look.csv", "rest.parquet", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     assert run("diagnose", "look.csv", cwd=tmp_path).returncode == 0
-    done = run(
+    completed = run(
         "calibrate", "rest.parquet", "--frr", "10%", "-o", "g.json", cwd=tmp_path
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert td.Gate.load(tmp_path / "g.json").certificate.n == 200
 
 
 def test_standard_input_is_split(probs, tmp_path, run, monkeypatch):
     content = io.TextIOWrapper(io.BytesIO(probs.read_bytes()))
     monkeypatch.setattr("sys.stdin", content)
-    done = run("split", "-", *BOTH, cwd=tmp_path)
-    assert done.stdout == "Wrote a.csv: 200 rows\nWrote b.csv: 200 rows\n"
+    completed = run("split", "-", *BOTH, cwd=tmp_path)
+    assert completed.stdout == "Wrote a.csv: 200 rows\nWrote b.csv: 200 rows\n"
 
 
 NO_PART = "expected --part as a share between 0 and 1, as 0.5 or 50%, or a number"
@@ -99,41 +99,41 @@ NO_PART = "expected --part as a share between 0 and 1, as 0.5 or 50%, or a numbe
 def test_mistakes_end_in_one_line_and_write_nothing(
     arguments, match, probs, tmp_path, run
 ):
-    given = [one.format(probs=probs) for one in arguments]
-    done = run("split", probs, *given, cwd=tmp_path)
-    assert done.returncode == 2
-    assert match in done.stderr
-    assert done.stderr.startswith("trustdoctor: ")
-    assert (done.stderr.count("\n"), done.stdout) == (1, "")
+    command = [word.format(probs=probs) for word in arguments]
+    completed = run("split", probs, *command, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert match in completed.stderr
+    assert completed.stderr.startswith("trustdoctor: ")
+    assert (completed.stderr.count("\n"), completed.stdout) == (1, "")
     assert list(tmp_path.iterdir()) == [probs]
 
 
 def test_a_link_to_the_input_is_the_input(probs, tmp_path, run):
     (tmp_path / "link.csv").symlink_to(probs)
-    done = run("split", probs, "-o", "a.csv", "link.csv", cwd=tmp_path)
-    assert (done.returncode, "the input itself" in done.stderr) == (2, True)
+    completed = run("split", probs, "-o", "a.csv", "link.csv", cwd=tmp_path)
+    assert (completed.returncode, "the input itself" in completed.stderr) == (2, True)
 
 
 def test_arrays_are_split_into_arrays(tmp_path, run, rng):
     z, y = rng.normal(size=(60, 3)), rng.integers(0, 3, 60)
     np.savez(tmp_path / "in.npz", logits=z, labels=y, row=np.arange(60))
-    done = run("split", "in.npz", "-o", "a.npz", "b.npz", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = run("split", "in.npz", "-o", "a.npz", "b.npz", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     with np.load(tmp_path / "a.npz") as first, np.load(tmp_path / "b.npz") as second:
         row = np.r_[first["row"], second["row"]]
         assert np.array_equal(np.r_[first["logits"], second["logits"]], z[row])
         assert np.array_equal(np.sort(row), np.arange(60))
-    done = run("split", "in.npz", "-o", "c.csv", "d.npz", cwd=tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    completed = run("split", "in.npz", "-o", "c.csv", "d.npz", cwd=tmp_path)
+    assert (completed.returncode, completed.stderr.count("\n")) == (2, 1)
     assert not (tmp_path / "c.csv").exists()
 
 
 def test_a_full_disk_is_one_line(probs, tmp_path, run, request):
     request.getfixturevalue("full_disk")
-    done = run("split", probs, *BOTH, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "cannot write" in done.stderr
-    assert done.stderr.count("\n") == 1
+    completed = run("split", probs, *BOTH, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert "cannot write" in completed.stderr
+    assert completed.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == [probs]
 
 

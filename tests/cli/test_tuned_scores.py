@@ -46,28 +46,28 @@ def predictions(table):
 )
 def test_auto_says_what_chose_and_what_it_gains(words, target, path, table, run):
     gate = path.with_name("gate.json")
-    done = run("calibrate", path, "--score", "auto", *words, "-o", gate)
-    assert done.returncode == 0, done.stderr
+    completed = run("calibrate", path, "--score", "auto", *words, "-o", gate)
+    assert completed.returncode == 0, completed.stderr
     p = predictions(table)
     wanted = td.calibrate(p, score="auto", **target)
     assert td.Gate.load(gate) == wanted
-    said = " ".join(done.stdout.split())
+    text = " ".join(completed.stdout.split())
     name, value = next(iter(target.items()))
-    found = choose_score(p, Request({name: value}))
-    errors = p[found.choosing_rows].errors.sum()
-    assert f"- 1,000 rows with {errors} errors chose the mean rank by" in said
-    assert f", for {name} {value:g}. 2,000 other rows set the threshold." in said
+    choice = choose_score(p, Request({name: value}))
+    errors = p[choice.choosing_rows].errors.sum()
+    assert f"- 1,000 rows with {errors} errors chose the mean rank by" in text
+    assert f", for {name} {value:g}. 2,000 other rows set the threshold." in text
     for note in wanted.certificate.notes:
-        assert " ".join(note.split()) in said
-    assert "against msp: AUROC +" in said
-    assert "Careful" not in said
+        assert " ".join(note.split()) in text
+    assert "against msp: AUROC +" in text
+    assert "Careful" not in text
     if "groups" not in target:
-        assert f"Gate: reject where tuned > {wanted.threshold:.6g}." in said
+        assert f"Gate: reject where tuned > {wanted.threshold:.6g}." in text
 
 
 def test_auto_has_no_part_in_what_it_cannot_choose_for(table, run, tmp_path):
     table.write_csv(tmp_path / "rows.csv")
-    given = ("calibrate", tmp_path / "rows.csv", "--score", "auto")
+    command = ("calibrate", tmp_path / "rows.csv", "--score", "auto")
     out = ("-o", tmp_path / "gate.json")
     for words, match in (
         (("--frr", "5%", "--no-labels"), "--score auto needs labels to choose by"),
@@ -76,56 +76,56 @@ def test_auto_has_no_part_in_what_it_cannot_choose_for(table, run, tmp_path):
         (("--frr", "5%", "--clusters", "label"), "10 errors and 10 correct rows"),
         (("--frr", "5"), "frr"),
     ):
-        done = run(*given, *words, *out)
-        assert done.returncode == 2, words
-        assert match in done.stderr
-        assert done.stderr.count("\n") == 1
+        completed = run(*command, *words, *out)
+        assert completed.returncode == 2, words
+        assert match in completed.stderr
+        assert completed.stderr.count("\n") == 1
     table.drop("label").write_csv(tmp_path / "bare.csv")
-    done = run(
+    completed = run(
         "calibrate", tmp_path / "bare.csv", "--score", "auto", "--coverage", "90%", *out
     )
-    assert done.returncode == 2
-    assert "label" in done.stderr
+    assert completed.returncode == 2
+    assert "label" in completed.stderr
     assert not (tmp_path / "gate.json").exists()
 
 
 def test_a_gate_of_auto_that_decides_nothing_is_not_written(path, run):
     gate = path.with_name("gate.json")
-    done = run("calibrate", path, "--score", "auto", "--risk", "0.01%", "-o", gate)
-    assert done.returncode == 3
+    completed = run("calibrate", path, "--score", "auto", "--risk", "0.01%", "-o", gate)
+    assert completed.returncode == 3
     assert not gate.exists()
-    assert "2,000 rows are too few to prove the risk" in done.stderr
+    assert "2,000 rows are too few to prove the risk" in completed.stderr
 
 
 def test_screening_is_the_same_in_memory_and_streamed(path, table, run, monkeypatch):
     gate, folder = path.with_name("gate.json"), path.parent
-    given = ("calibrate", path, "--score", "auto", "--trr", "90%", "-o", gate)
-    assert run(*given).returncode == 0
+    command = ("calibrate", path, "--score", "auto", "--trr", "90%", "-o", gate)
+    assert run(*command).returncode == 0
     assert (
         run("screen", path, "--gate", gate, "-o", folder / "a.parquet").returncode == 0
     )
     from trustdoctor.engines.local import LocalEngine
 
     monkeypatch.setattr(LocalEngine, "in_memory", False)
-    done = run("screen", path, "--gate", gate, "-o", folder / "b.parquet")
-    assert done.returncode == 0, done.stderr
-    assert "by tuned at threshold" in done.stdout
-    one, other = (pl.read_parquet(folder / f"{name}.parquet") for name in "ab")
-    assert one.equals(other)
+    completed = run("screen", path, "--gate", gate, "-o", folder / "b.parquet")
+    assert completed.returncode == 0, completed.stderr
+    assert "by tuned at threshold" in completed.stdout
+    in_memory, streamed = (pl.read_parquet(folder / f"{name}.parquet") for name in "ab")
+    assert in_memory.equals(streamed)
     wanted = td.Gate.load(gate).screen(predictions(table))
-    assert np.array_equal(one["score"].to_numpy(), wanted.scores)
-    assert np.array_equal(one["accepted"].to_numpy(), wanted.accepted)
-    done = run(*given)
-    assert done.returncode == 2
-    assert "--score auto needs all rows at once" in done.stderr
+    assert np.array_equal(in_memory["score"].to_numpy(), wanted.scores)
+    assert np.array_equal(in_memory["accepted"].to_numpy(), wanted.accepted)
+    completed = run(*command)
+    assert completed.returncode == 2
+    assert "--score auto needs all rows at once" in completed.stderr
 
 
 def test_compare_shows_a_tuned_score_and_its_file_calibrates(table, run, tmp_path):
     p = predictions(table)
     np.savez(tmp_path / "rows.npz", logits=p.logits, labels=p.labels)
-    done = run("compare", tmp_path / "rows.npz")
-    assert done.returncode == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines()]
+    completed = run("compare", tmp_path / "rows.npz")
+    assert completed.returncode == 0, completed.stderr
+    rows = [line.split() for line in completed.stdout.splitlines()]
     (tuned,) = (row for row in rows if row and row[0] == "tuned")
     (base,) = (row for row in rows if row and row[0] == "msp")
     assert tuned[1] == "1"
@@ -133,15 +133,15 @@ def test_compare_shows_a_tuned_score_and_its_file_calibrates(table, run, tmp_pat
     assert {"normalised_alpha", "normalised_margin", "pnorm"} <= {
         row[0] for row in rows if row
     }
-    found = td.compare(p)
-    score = found.scores["tuned"]
+    comparison = td.compare(p)
+    score = comparison.scores["tuned"]
     score.save(tmp_path / "tuned.safetensors")
     gate = tmp_path / "gate.json"
-    done = run(
+    completed = run(
         "calibrate", tmp_path / "rows.npz", "--score", tmp_path / "tuned.safetensors",
         "--frr", "10%", "-o", gate,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert td.Gate.load(gate) == td.calibrate(p, score=score, frr=0.1)
 
 
@@ -155,22 +155,22 @@ def test_what_compare_writes_calibrates_where_it_recommends_a_tuned_score(
     labels = (z.argmax(1) + (rng.random(4000) < 1 / (1 + np.exp(-odds)))) % 8
     np.savez(tmp_path / "rows.npz", logits=z, labels=labels)
     best, gate = tmp_path / "best.safetensors", tmp_path / "gate.json"
-    done = run("compare", tmp_path / "rows.npz", "-o", best)
-    assert done.returncode == 0, done.stderr
-    assert "Use tuned (one pass per row)" in done.stdout
+    completed = run("compare", tmp_path / "rows.npz", "-o", best)
+    assert completed.returncode == 0, completed.stderr
+    assert "Use tuned (one pass per row)" in completed.stdout
     score = td.load_score(best)
     assert isinstance(score, td.Tuned)
-    given = ("calibrate", tmp_path / "rows.npz", "--frr", "10%", "-o", gate)
-    done = run(*given, "--score", best)
-    assert done.returncode == 0, done.stderr
+    command = ("calibrate", tmp_path / "rows.npz", "--frr", "10%", "-o", gate)
+    completed = run(*command, "--score", best)
+    assert completed.returncode == 0, completed.stderr
     assert td.Gate.load(gate).score.digest == score.digest
-    done = run(*given, "--score", best, "--temperature", "2")
-    assert done.returncode == 2
-    assert "takes no temperature" in done.stderr
+    completed = run(*command, "--score", best, "--temperature", "2")
+    assert completed.returncode == 2
+    assert "takes no temperature" in completed.stderr
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"),
+    ("name", "full_name"),
     [
         ("pnorm:p=4", "pnorm:p=4"),
         ("pnorm:p=2", "pnorm"),
@@ -179,19 +179,19 @@ def test_what_compare_writes_calibrates_where_it_recommends_a_tuned_score(
         ("normalised_margin:p=3", "normalised_margin:p=3"),
     ],
 )
-def test_parameters_stand_in_the_name(name, kept, table, run, tmp_path):
+def test_parameters_stand_in_the_name(name, full_name, table, run, tmp_path):
     path, gate = tmp_path / "rows.csv", tmp_path / "gate.json"
     table.write_csv(path)
-    done = run("calibrate", path, "--score", name, "--frr", "10%", "-o", gate)
-    assert done.returncode == 0, done.stderr
-    assert f"reject where {kept} > " in done.stdout
-    assert td.Gate.load(gate).score_name == kept
+    completed = run("calibrate", path, "--score", name, "--frr", "10%", "-o", gate)
+    assert completed.returncode == 0, completed.stderr
+    assert f"reject where {full_name} > " in completed.stdout
+    assert td.Gate.load(gate).score_name == full_name
     p = predictions(table)
     assert td.Gate.load(gate) == td.calibrate(p, score=name, frr=0.1)
-    done = run("screen", path, "--gate", gate)
-    assert f"by {kept} at threshold" in " ".join(done.stdout.split())
-    done = run("diagnose", path, "--score", name, "--score", "alpha")
-    assert kept in done.stdout
+    completed = run("screen", path, "--gate", gate)
+    assert f"by {full_name} at threshold" in " ".join(completed.stdout.split())
+    completed = run("diagnose", path, "--score", name, "--score", "alpha")
+    assert full_name in completed.stdout
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_parameters_that_are_not_are_refused_in_one_line(
 ):
     table.write_csv(tmp_path / "rows.csv")
     out = ("--frr", "10%", "-o", tmp_path / "gate.json")
-    done = run("calibrate", tmp_path / "rows.csv", "--score", name, *out)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert match in done.stderr
+    completed = run("calibrate", tmp_path / "rows.csv", "--score", name, *out)
+    assert (completed.returncode, completed.stderr.count("\n")) == (2, 1)
+    assert match in completed.stderr
 
 
 def test_a_page_of_a_tuned_score(table, run, tmp_path):
@@ -223,7 +223,7 @@ def test_a_page_of_a_tuned_score(table, run, tmp_path):
     td.tune(predictions(table)[:1000]).save(tmp_path / "tuned.safetensors")
     for score in (tmp_path / "tuned.safetensors", "pnorm:p=4"):
         html = tmp_path / "page.html"
-        given = ("--score", score, "--html", html)
-        done = run("diagnose", tmp_path / "rows.csv", *given)
-        assert done.returncode == 0, done.stderr
+        command = ("--score", score, "--html", html)
+        completed = run("diagnose", tmp_path / "rows.csv", *command)
+        assert completed.returncode == 0, completed.stderr
         assert ("tuned" if score != "pnorm:p=4" else score) in html.read_text()

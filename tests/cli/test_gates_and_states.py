@@ -34,12 +34,12 @@ def _in_time():
     signal.signal(signal.SIGALRM, before)
 
 
-def refused(done):
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("trustdoctor: ")
-    assert done.stderr.count("\n") == 1
-    assert "internal error" not in done.stderr
-    return done.stderr
+def refused(completed):
+    assert completed.returncode == 2, completed.stderr
+    assert completed.stderr.startswith("trustdoctor: ")
+    assert completed.stderr.count("\n") == 1
+    assert "internal error" not in completed.stderr
+    return completed.stderr
 
 
 def test_a_gate_that_is_no_plain_file_is_refused_at_once(probs, tmp_path, run):
@@ -97,8 +97,8 @@ def test_a_state_that_is_a_link_is_neither_followed_nor_replaced(
         assert run("check", probs, "--gate", gate, "--state", far).returncode == 0
     before = far.read_bytes() if begun else None
     link.symlink_to(far)
-    told = refused(run("check", probs, "--gate", gate, "--state", link))
-    assert f"got a link to {far}" in told
+    message = refused(run("check", probs, "--gate", gate, "--state", link))
+    assert f"got a link to {far}" in message
     with pytest.raises(OutputError, match="got a link"):
         td.Watch.open(link, td.Gate.load(gate)).__enter__()
     assert link.is_symlink()
