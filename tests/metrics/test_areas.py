@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from metrics.ranked import components, draw, samples
+from metrics.rank_samples import components, draw, samples
 from scipy import stats
 
 import trustdoctor as td
@@ -29,9 +29,9 @@ def derivative(metric, c, kind, group):
     ends = []
     step = 1e-6 * getattr(c, kind).sum()
     for sign in (1, -1):
-        parts = {"correct": c.correct.copy(), "errors": c.errors.copy()}
-        parts[kind][group] += sign * step
-        ends.append(float(metric(Counts(**parts))))
+        changed = {"correct": c.correct.copy(), "errors": c.errors.copy()}
+        changed[kind][group] += sign * step
+        ends.append(float(metric(Counts(**changed))))
     return (ends[0] - ends[1]) / (2 * step)
 
 
@@ -115,22 +115,25 @@ def test_intervals_of_two_values_cover(n, rng):
 def test_delongs_variance_is_that_of_all_pairs(step, rng):
     """But for n + 1 rows instead of n - 1."""
     scores, errors = draw(rng, 900, step=step)
-    parts = components(scores, errors)
+    kernel_means = components(scores, errors)
     law = AREAS["auroc"].moments(count_runs(scores, errors))
-    assert law.value == pytest.approx(parts[0].mean())
-    true = sum(v.var() / (len(v) + 1) for v in parts)
+    assert law.value == pytest.approx(kernel_means[0].mean())
+    true = sum(v.var() / (len(v) + 1) for v in kernel_means)
     assert law.variance == pytest.approx(true)
     skewed = sum(
-        2 * ((v - v.mean()) ** 3).mean() / (len(v) + 1) / (len(v) + 2) for v in parts
+        2 * ((v - v.mean()) ** 3).mean() / (len(v) + 1) / (len(v) + 2)
+        for v in kernel_means
     )
     assert law.third == pytest.approx(skewed)
 
 
 def test_of_many_rows_the_interval_is_delongs(rng):
     scores, errors = draw(rng, 8000, apart=1.0)
-    parts = components(scores, errors)
-    half = stats.norm.ppf(0.975) * np.sqrt(sum(v.var(ddof=1) / len(v) for v in parts))
-    mid = parts[0].mean()
+    kernel_means = components(scores, errors)
+    half = stats.norm.ppf(0.975) * np.sqrt(
+        sum(v.var(ddof=1) / len(v) for v in kernel_means)
+    )
+    mid = kernel_means[0].mean()
     low, high = td.delong(scores, errors)
     assert (low, high) == pytest.approx((mid - half, mid + half), abs=0.1 * half)
     narrow = td.delong(scores, errors, confidence=0.5)
@@ -176,32 +179,37 @@ def test_auroc_intervals_cover_with_few_errors(n_errors):
 
 
 @pytest.fixture(scope="module")
-def many():
+def many_rows():
     """More groups than are kept apart."""
-    found = counts(*draw(np.random.default_rng(5), 20_000, rate=0.4))
-    assert len(found.errors) > 2 * areas._GROUPS
-    return found
+    sampled = counts(*draw(np.random.default_rng(5), 20_000, rate=0.4))
+    assert len(sampled.errors) > 2 * areas._GROUPS
+    return sampled
 
 
 @names
-def test_neighbouring_groups_may_be_counted_together(name, many, monkeypatch):
-    found = td.metrics.area_interval(name, many)
-    value = float(METRICS[name](many))
+def test_neighbouring_groups_may_be_counted_together(name, many_rows, monkeypatch):
+    merged = td.metrics.area_interval(name, many_rows)
+    value = float(METRICS[name](many_rows))
     monkeypatch.setattr(areas, "_GROUPS", 1 << 30)
-    whole = td.metrics.area_interval(name, many)
-    assert found == pytest.approx(whole, abs=0.02 * (whole[1] - whole[0]))
-    assert td.metrics.area_interval(name, many, value=value) == pytest.approx(whole)
+    exact = td.metrics.area_interval(name, many_rows)
+    assert merged == pytest.approx(exact, abs=0.02 * (exact[1] - exact[0]))
+    assert td.metrics.area_interval(name, many_rows, value=value) == pytest.approx(
+        exact
+    )
 
 
-def test_the_outermost_groups_are_kept_apart(many):
-    few = areas._merge_groups(many)
-    assert len(few.errors) <= areas._GROUPS
-    assert (few.n_errors, few.n_correct) == (many.n_errors, many.n_correct)
+def test_the_outermost_groups_are_kept_apart(many_rows):
+    merged = areas._merge_groups(many_rows)
+    assert len(merged.errors) <= areas._GROUPS
+    assert (merged.n_errors, merged.n_correct) == (
+        many_rows.n_errors,
+        many_rows.n_correct,
+    )
     for kind in ("errors", "correct"):
-        kept, every = getattr(few, kind), getattr(many, kind)
-        assert np.array_equal(kept[:1000], every[:1000])
-        assert np.array_equal(kept[-1000:], every[-1000:])
-    assert areas._merge_groups(few) is few
+        merged_groups, all_groups = getattr(merged, kind), getattr(many_rows, kind)
+        assert np.array_equal(merged_groups[:1000], all_groups[:1000])
+        assert np.array_equal(merged_groups[-1000:], all_groups[-1000:])
+    assert areas._merge_groups(merged) is merged
 
 
 def test_what_has_no_interval_is_refused():

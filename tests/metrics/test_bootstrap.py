@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from metrics.ranked import draw
+from metrics.rank_samples import draw
 from scipy import stats
 from scipy.stats import norm
 
@@ -31,8 +31,8 @@ from trustdoctor.metrics.bootstrap import (
 def test_monotone_maps_of_the_scores_change_no_interval(rng, step, change):
     scores, errors = draw(rng, 120, step=step)
     settings = EvaluationSettings(Points(trr=0.9, risk=0.05))
-    found = rank_estimates(counts(change(scores), errors), settings)
-    assert found == rank_estimates(counts(scores, errors), settings)
+    estimates = rank_estimates(counts(change(scores), errors), settings)
+    assert estimates == rank_estimates(counts(scores, errors), settings)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_monotone_maps_of_the_scores_change_no_interval(rng, step, change):
 def test_an_unseen_row_of_each_kind_is_counted(rng, options, more_errors, more_correct):
     for step in (0.0, 0.5):
         c = counts(*draw(rng, 120, step=step))
-        found = with_unseen_rows(c, **options)
-        assert found.n_errors == pytest.approx(c.n_errors + more_errors)
-        assert found.n_correct == pytest.approx(c.n_correct + more_correct)
+        extended = with_unseen_rows(c, **options)
+        assert extended.n_errors == pytest.approx(c.n_errors + more_errors)
+        assert extended.n_correct == pytest.approx(c.n_correct + more_correct)
 
 
 def test_an_unseen_row_never_flatters(rng):
@@ -61,10 +61,10 @@ def test_an_unseen_row_never_flatters(rng):
 def test_a_single_error_by_hand():
     """Two correct rows on either side: it is at 0 on the normal scale."""
     c = Counts(np.array([2, 0, 2]), np.array([0, 1, 0]))
-    found = error_tail(c)
-    assert (found.first, found.step, found.n_correct) == (0.0, 1.0, 4.0)
+    tail = error_tail(c)
+    assert (tail.first, tail.step, tail.n_correct) == (0.0, 1.0, 4.0)
     thirds = np.clip(norm.cdf([math.log(x / 6) for x in (5, 3, 1)]) * 5 - 0.5, 0, 4)
-    assert found.correct_below(TAIL_STEPS) == pytest.approx(thirds)
+    assert tail.correct_below(TAIL_STEPS) == pytest.approx(thirds)
     assert thirds[2] == 0
     # Below the error the two correct rows are tied: one more error ties with them.
     worse = with_unseen_rows(c, correct=False)
@@ -131,17 +131,17 @@ def test_no_more_than_the_ten_outermost_errors_count(rng):
     moved = wrong.copy()
     moved[OUTERMOST + 1 :] += 5
     errors = np.arange(340) >= 300
-    one, other = (
+    direct, moved_tail = (
         error_tail(count_runs([*correct, *w], errors)) for w in (wrong, moved)
     )
-    assert one == other
+    assert direct == moved_tail
     moved[OUTERMOST] -= 0.5
-    assert error_tail(count_runs([*correct, *np.sort(moved)], errors)) != one
+    assert error_tail(count_runs([*correct, *np.sort(moved)], errors)) != direct
 
 
 def test_a_value_beyond_the_largest_by_hand():
-    found = unseen_values(np.arange(100.0), 1000.0)
-    assert found == pytest.approx(99 + 5.5 * TAIL_STEPS)  # 1 to 10 above the eleventh
+    largest = unseen_values(np.arange(100.0), 1000.0)
+    assert largest == pytest.approx(99 + 5.5 * TAIL_STEPS)  # 1 to 10 above the eleventh
     assert unseen_values(np.array([1.0, 3.0]), 9.0) == pytest.approx(3 + 2 * TAIL_STEPS)
 
 
@@ -161,12 +161,12 @@ def test_the_largest_values_are_found(rng):
 def test_of_many_values_the_largest_is_among_them(rng, at):
     values = rng.random(20_000)
     values[at] = 2
-    found = largest_values(values, 11)
-    assert found[0] == 2
-    assert (np.diff(found) <= 0).all()
-    assert np.isin(found, values).all()
-    assert (found <= np.sort(values)[::-1][:11]).all()
-    assert found[-1] > 0.99
+    largest = largest_values(values, 11)
+    assert largest[0] == 2
+    assert (np.diff(largest) <= 0).all()
+    assert np.isin(largest, values).all()
+    assert (largest <= np.sort(values)[::-1][:11]).all()
+    assert largest[-1] > 0.99
 
 
 SHARES = (0.001, 0.025, 0.5, 0.975, 0.999)
@@ -175,16 +175,16 @@ SHARES = (0.001, 0.025, 0.5, 0.975, 0.999)
 @pytest.mark.parametrize("skewness", [-2.0, -0.3, -0.002, 0.0, 0.002, 0.3, 1.5])
 @pytest.mark.parametrize("share", SHARES)
 def test_quantiles_are_those_of_pearsons_third_kind(skewness, share):
-    found = Moments(3.0, 4.0, skewness * 8).quantile(share)
+    quantile = Moments(3.0, 4.0, skewness * 8).quantile(share)
     true = stats.pearson3(skewness, loc=3, scale=2).ppf(share)
-    assert found == pytest.approx(true, rel=1e-6)
+    assert quantile == pytest.approx(true, rel=1e-6)
 
 
 @pytest.mark.parametrize("share", SHARES)
 def test_quantiles_of_a_gamma_law_are_its_own(share):
     law = stats.gamma(2.5, scale=0.2)
-    found = Moments(law.mean(), law.var(), 2 * 2.5 * 0.2**3).quantile(share)
-    assert found == pytest.approx(law.ppf(share))
+    quantile = Moments(law.mean(), law.var(), 2 * 2.5 * 0.2**3).quantile(share)
+    assert quantile == pytest.approx(law.ppf(share))
 
 
 def test_so_little_skewness_changes_nothing():
@@ -207,10 +207,10 @@ def drawn_moments(drawn):
 
 
 def meets(law, drawn):
-    for found, (true, error) in zip(
+    for estimate, (true, error) in zip(
         (law.value, law.variance, law.third), drawn_moments(drawn), strict=True
     ):
-        assert abs(found - true) < 4 * error
+        assert abs(estimate - true) < 4 * error
 
 
 def test_moments_are_those_of_dirichlet_weights(rng):
@@ -249,9 +249,9 @@ def test_sums_of_powers_are_enough(rng):
     values = rng.exponential(size=50)
     apart = values - values.mean()
     sums = float((apart**2).sum()), float((apart**3).sum())
-    found, true = moments_of_sums(values.mean(), 50, *sums), moments_of_mean(values)
+    by_powers, true = moments_of_sums(values.mean(), 50, *sums), moments_of_mean(values)
     for name in ("value", "variance", "third"):
-        assert getattr(found, name) == pytest.approx(getattr(true, name))
+        assert getattr(by_powers, name) == pytest.approx(getattr(true, name))
 
 
 @pytest.mark.parametrize(("k", "n"), [(3, 60), (20, 200), (480, 500)])

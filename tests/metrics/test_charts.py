@@ -29,31 +29,29 @@ SCORES = st.lists(
 def test_every_position_has_the_counts_of_its_threshold(rows):
     scores = np.array([row[0] for row in rows], np.float32)
     errors = np.array([row[1] for row in rows])
-    found = threshold_grid(scores, errors)
-    for t, right, wrong in zip(
-        found.thresholds, found.correct, found.errors, strict=True
-    ):
+    grid = threshold_grid(scores, errors)
+    for t, right, wrong in zip(grid.thresholds, grid.correct, grid.errors, strict=True):
         accepted = td.Gate(t).accept(scores)
         assert (accepted & ~errors).sum() == right
         assert (accepted & errors).sum() == wrong
-    assert (found.correct[-1], found.errors[-1]) == ((~errors).sum(), errors.sum())
+    assert (grid.correct[-1], grid.errors[-1]) == ((~errors).sum(), errors.sum())
     # No threshold rejects a fully certain row; the first rejects all others.
     certain = scores == -np.inf
-    assert found.correct[0] == (certain & ~errors).sum()
-    assert found.errors[0] == (certain & errors).sum()
+    assert grid.correct[0] == (certain & ~errors).sum()
+    assert grid.errors[0] == (certain & errors).sum()
 
 
 def test_what_lies_between_two_positions_is_bounded(rng):
     errors = rng.random(200_000) < 0.1
     scores = rng.normal(size=len(errors)) + 2 * errors
-    found = threshold_grid(scores, errors)
-    assert len(found.thresholds) <= 2 / STEP + 3 + 301
-    assert found.distinct == len(np.unique(scores))
-    one = 1 / errors.sum()  # a group of tied rows is a single row here
-    for rate in (found.frr, found.trr):
-        assert np.abs(np.diff(rate)).max() <= STEP + one + 1e-12
-    assert found.coverage[-1] == 1
-    assert found.risk[-1] == pytest.approx(errors.mean())
+    grid = threshold_grid(scores, errors)
+    assert len(grid.thresholds) <= 2 / STEP + 3 + 301
+    assert grid.distinct == len(np.unique(scores))
+    one_error_step = 1 / errors.sum()  # a group of tied rows is a single row here
+    for rate in (grid.frr, grid.trr):
+        assert np.abs(np.diff(rate)).max() <= STEP + one_error_step + 1e-12
+    assert grid.coverage[-1] == 1
+    assert grid.risk[-1] == pytest.approx(errors.mean())
 
 
 @pytest.mark.parametrize(
@@ -90,8 +88,8 @@ def test_reliability_is_what_ece_sums_up(rng):
         right = round(b.accuracy.value * b.n)
         ends = td.clopper_pearson(right, b.n)
         assert (b.accuracy.low, b.accuracy.high) == ends
-    known = {"beta": td.beta(p)}
-    assert reliability_bins(p, doubts=known) == bins
+    doubts = {"beta": td.beta(p)}
+    assert reliability_bins(p, doubts=doubts) == bins
 
 
 def test_thinned_curves_stay_on_the_curve(rng):

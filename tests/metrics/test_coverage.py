@@ -36,56 +36,56 @@ def bench(benchmark_of):
     ],
 )
 def test_intervals_cover_and_are_not_too_wide(kind, cell, bench):
-    _, _, found = bench.simulate((kind, cell, SAMPLES, 1))
+    _, _, tallies = bench.simulate((kind, cell, SAMPLES, 1))
     names = bench.CALIBRATED if kind == "calibrated" else (*bench.RANKED, *bench.PAIRED)
-    assert set(found) == set(names)
-    for name, (covered, width, noted, empty) in found.items():
+    assert set(tallies) == set(names)
+    for name, (covered, width, noted, empty) in tallies.items():
         assert covered >= LEAST, name
         assert width <= 2, name
         assert noted == 0 or cell[3], name  # scores that are rounded may jump
         assert empty == 0, name
-    assert list(bench.failures([(kind, cell, found)], {kind: SAMPLES})) == []
+    assert list(bench.failures([(kind, cell, tallies)], {kind: SAMPLES})) == []
 
 
 def test_few_errors_carry_a_note(bench):
     for kind in ("rank", "calibrated"):
         cell = (200, 10, 0.92 if kind == "rank" else 1.0, 0.0)
-        for name, own in bench.simulate((kind, cell, 30, 1))[2].items():
-            assert own[2] >= 0.9, name
-            assert own[3] == 0
+        for name, tally in bench.simulate((kind, cell, 30, 1))[2].items():
+            assert tally[2] >= 0.9, name
+            assert tally[3] == 0
 
 
 def test_a_cell_that_covers_too_seldom_fails(bench):
     """A check that cannot fail would be none."""
     cell = (2000, 200, 0.92, 0.0)
-    for own, fails in (
+    for tally, fails in (
         ((0.95, 1.0, 0.0, 0.0), False),
         ((0.80, 1.0, 0.0, 0.0), True),
         ((0.95, 2.1, 0.0, 0.0), True),
         ((0.95, 1.0, 0.0, 0.01), True),
         ((0.80, 1.0, 1.0, 0.0), True),  # a note excuses few errors alone
     ):
-        found = list(
-            bench.failures([("rank", cell, {"auroc": own})], {"rank": SAMPLES})
+        failed = list(
+            bench.failures([("rank", cell, {"auroc": tally})], {"rank": SAMPLES})
         )
-        assert bool(found) == fails
+        assert bool(failed) == fails
 
 
 def exact_ranks(rate, shifted):
     """Metrics of normal scores, by integrals over the threshold."""
     right, wrong = norm(), norm(shifted)
 
-    def kept(t):
+    def accepted(t):
         return (1 - rate) * right.cdf(t) + rate * wrong.cdf(t)
 
     def risk(t):
-        return rate * wrong.cdf(t) / kept(t)
+        return rate * wrong.cdf(t) / accepted(t)
 
     def density(t):
         return (1 - rate) * right.pdf(t) + rate * wrong.pdf(t)
 
     def rejected(t):
-        return rate * wrong.sf(t) / (1 - kept(t))
+        return rate * wrong.sf(t) / (1 - accepted(t))
 
     def integral(f):
         return quad(f, -8, shifted + 5, limit=300, epsabs=1e-10)[0]
@@ -104,8 +104,8 @@ def exact_ranks(rate, shifted):
         "augrc": integral(lambda t: rate * wrong.cdf(t) * density(t)),
         "aupr": integral(lambda t: rejected(t) * wrong.pdf(t)),
         "aupr_correct": integral(lambda t: (1 - risk(t)) * right.pdf(t)),
-        "risk_at_coverage": risk(threshold(lambda t: kept(t) - 0.9)),
-        "coverage_at_risk": kept(threshold(lambda t: risk(t) - 0.01)),
+        "risk_at_coverage": risk(threshold(lambda t: accepted(t) - 0.9)),
+        "coverage_at_risk": accepted(threshold(lambda t: risk(t) - 0.01)),
     }
 
 
@@ -113,27 +113,27 @@ def exact_ranks(rate, shifted):
 def test_true_metrics_of_rank_are_integrals(cell, bench):
     n, errors, auroc, _ = cell
     true = exact_ranks(errors / n, math.sqrt(2) * norm.ppf(auroc))
-    found = bench.rank_truth(cell)
+    truth = bench.rank_truth(cell)
     other = exact_ranks(errors / n, math.sqrt(2) * norm.ppf(auroc) - bench.WORSE)
     true["auroc difference"] = true["auroc"] - other["auroc"]
     true["frr_at_trr difference"] = true["frr_at_trr"] - other["frr_at_trr"]
-    assert set(found) == set(true)
+    assert set(truth) == set(true)
     for name, value in true.items():
-        assert found[name] == pytest.approx(value, abs=2e-4), name
+        assert truth[name] == pytest.approx(value, abs=2e-4), name
 
 
 def test_true_metrics_of_rounded_scores_are_those_of_a_million_rows(bench):
     cell = (1_000_000, 20_000, 0.983, 0.25)
     scores, wrong = bench.draw_ranks(np.random.default_rng(2), *cell)
     assert len(np.unique(scores[0])) < 70
-    own, other = (counts(s, wrong) for s in scores)
-    found = bench.rank_truth(cell)
+    ours, other = (counts(s, wrong) for s in scores)
+    truth = bench.rank_truth(cell)
     for name in bench.RANKED:
         if name != "coverage_at_risk":  # it jumps from one score to the next
-            assert bench.metric(name, own) == pytest.approx(found[name], abs=0.005)
+            assert bench.metric(name, ours) == pytest.approx(truth[name], abs=0.005)
     for name in ("auroc", "frr_at_trr"):
-        gap = bench.metric(name, own) - bench.metric(name, other)
-        assert gap == pytest.approx(found[f"{name} difference"], abs=0.002)
+        gap = bench.metric(name, ours) - bench.metric(name, other)
+        assert gap == pytest.approx(truth[f"{name} difference"], abs=0.002)
 
 
 def test_true_metrics_of_tied_scores_are_those_of_a_million_rows(bench):
@@ -145,15 +145,15 @@ def test_true_metrics_of_tied_scores_are_those_of_a_million_rows(bench):
         other = bench.ALIKE * first + math.sqrt(1 - bench.ALIKE**2) * other
         moved = bench.shift(auroc)
         doubts = first + moved * wrong, other + (moved - bench.WORSE) * wrong
-        own, other = (
+        ours, other = (
             counts(np.searchsorted(bench.TIES[ties], doubt).astype(float), wrong)
             for doubt in doubts
         )
-        found = bench.tied_truth((n, errors, auroc, ties))
+        truth = bench.tied_truth((n, errors, auroc, ties))
         for name in ("auroc", "aurc", "aupr", "risk_at_coverage"):
-            assert bench.metric(name, own) == pytest.approx(found[name], abs=0.004)
-        gap = bench.metric("auroc", own) - bench.metric("auroc", other)
-        assert gap == pytest.approx(found["auroc difference"], abs=0.002)
+            assert bench.metric(name, ours) == pytest.approx(truth[name], abs=0.004)
+        gap = bench.metric("auroc", ours) - bench.metric("auroc", other)
+        assert gap == pytest.approx(truth["auroc difference"], abs=0.002)
 
 
 def test_pairs_of_tied_scores_agree_as_their_doubts_do(bench):
@@ -199,13 +199,13 @@ def test_true_calibration_is_an_integral(factor, bench):
     wrong = quad(lambda x: expit(-x) * law.pdf(x), 0, mean + 24)[0] / law.sf(0)
     assert wrong == pytest.approx(0.1, abs=1e-4)
     true = exact_calibration(mean, bench.SPREAD, factor)
-    found = bench.calibrated_truth((2000, 200, factor, 0.0))
+    truth = bench.calibrated_truth((2000, 200, factor, 0.0))
     for name, value in true.items():
-        assert found[name] == pytest.approx(value, abs=2e-4), name
+        assert truth[name] == pytest.approx(value, abs=2e-4), name
 
 
 def test_true_calibration_is_that_of_many_rows(bench):
     cell = (300_000, 6_000, 1.5, 0.25)
-    found = bench.calibrated_estimates(np.random.default_rng(3), cell)
+    estimates = bench.calibrated_estimates(np.random.default_rng(3), cell)
     for name, value in bench.calibrated_truth(cell).items():
-        assert found[name].value == pytest.approx(value, abs=0.003), name
+        assert estimates[name].value == pytest.approx(value, abs=0.003), name

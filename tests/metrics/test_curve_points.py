@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from metrics.ranked import draw, samples
+from metrics.rank_samples import draw, samples
 from scipy.stats import binom, binomtest, norm
 
 from trustdoctor.metrics import (
@@ -53,10 +53,10 @@ def test_frr_by_hand(rng):
     ends = exact(round(point.value * len(right)), len(right))
     assert point.above == pytest.approx((most - point.value, ends.high - point.value))
     assert point.below == pytest.approx((point.value - least, point.value - ends.low))
-    found = CURVE_POINTS["frr_at_trr"](
+    interval = CURVE_POINTS["frr_at_trr"](
         counts(scores, errors), Points(trr=0.5), 0.95
     ).interval
-    assert found == pytest.approx(
+    assert interval == pytest.approx(
         (
             point.value - math.hypot(point.value - least, point.value - ends.low),
             point.value + math.hypot(most - point.value, ends.high - point.value),
@@ -127,8 +127,8 @@ def test_trr_is_frr_with_the_kinds_exchanged(data, frr):
         counts(scores, errors), Points(frr=frr), 0.95
     ).interval
     mirrored = counts(-scores, ~errors)
-    found = CURVE_POINTS["frr_at_trr"](mirrored, Points(trr=1 - frr), 0.95).interval
-    assert found == pytest.approx((1 - high, 1 - low))
+    interval = CURVE_POINTS["frr_at_trr"](mirrored, Points(trr=1 - frr), 0.95).interval
+    assert interval == pytest.approx((1 - high, 1 - low))
 
 
 def test_risk_by_hand():
@@ -142,18 +142,18 @@ def test_risk_by_hand():
         5 / 90 - math.hypot(5 / 90 - ends.low, (5 - 3) / 90),
         5 / 90 + math.hypot(ends.high - 5 / 90, (6 - 5) / 90),
     )
-    found = CURVE_POINTS["risk_at_coverage"](
+    interval = CURVE_POINTS["risk_at_coverage"](
         counts(np.arange(100), errors), Points(), 0.95
     ).interval
-    assert found == pytest.approx(expected)
+    assert interval == pytest.approx(expected)
 
 
 def test_a_risk_of_no_errors_has_an_upper_end():
     errors = np.arange(100) >= 98
-    found = CURVE_POINTS["risk_at_coverage"](
+    interval = CURVE_POINTS["risk_at_coverage"](
         counts(np.arange(100), errors), Points(), 0.95
     ).interval
-    assert found == (0, pytest.approx(exact(0, 90).high))
+    assert interval == (0, pytest.approx(exact(0, 90).high))
 
 
 @pytest.mark.parametrize("coverage", [1e-13, 1e-20, 1e-160])
@@ -211,8 +211,8 @@ def test_of_many_thresholds_the_last_that_passes_is_found(rng):
     for risk in (0.02, 0.1, 0.3):
         for test in (curve_points._surely_below, curve_points._maybe_below):
             passed = np.flatnonzero(test(rows, wrong, risk, 0.025))
-            found = curve_points._last_passing(rows, wrong, test, risk, 0.025)
-            assert found == passed[-1]
+            last = curve_points._last_passing(rows, wrong, test, risk, 0.025)
+            assert last == passed[-1]
 
 
 @pytest.mark.parametrize("name", CURVE_POINTS)

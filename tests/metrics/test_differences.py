@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from metrics.ranked import components, draw, samples
+from metrics.rank_samples import components, draw, samples
 from scipy import stats
 
 import trustdoctor as td
@@ -31,25 +31,25 @@ def pair(rng, n=400, step=0.0, **options):
 
 @given(data=samples())
 def test_placements_are_those_of_all_pairs(data):
-    found = Ranking(*data).placements
-    for ours, true in zip(found, components(*data), strict=True):
+    placements = Ranking(*data).placements
+    for ours, true in zip(placements, components(*data), strict=True):
         assert ours == pytest.approx(true)
 
 
 @given(data=samples())
 def test_counts_are_those_of_the_scores(data):
-    found, true = Ranking(*data).counts, counts(*data)
+    counted, true = Ranking(*data).counts, counts(*data)
     for name in ("correct", "errors", "scores"):
-        assert np.array_equal(getattr(found, name), getattr(true, name))
+        assert np.array_equal(getattr(counted, name), getattr(true, name))
 
 
 def test_an_order_is_the_same_with_its_ties(rng):
     scores, errors = draw(rng, step=0.5)
-    own = Ranking(scores, errors)
-    assert own.same_order(Ranking(np.exp(scores), errors))
-    assert not own.same_order(Ranking(-scores, errors))
+    ranking = Ranking(scores, errors)
+    assert ranking.same_order(Ranking(np.exp(scores), errors))
+    assert not ranking.same_order(Ranking(-scores, errors))
     parted = scores + 1e-9 * np.arange(len(scores))
-    assert not own.same_order(Ranking(parted, errors))
+    assert not ranking.same_order(Ranking(parted, errors))
     moved = np.arange(5.0)[[1, 0, 2, 3, 4]]
     kinds = np.arange(5) > 2
     assert not Ranking(np.arange(5.0), kinds).same_order(Ranking(moved, kinds))
@@ -66,25 +66,30 @@ def test_of_many_rows_the_interval_is_delongs(step, rng):
     ]
     half = stats.norm.ppf(0.975) * np.sqrt(sum(d.var(ddof=1) / len(d) for d in apart))
     mid = apart[0].mean()
-    found = auroc_difference(Ranking(first, errors), Ranking(second, errors))
-    assert found.value == pytest.approx(
+    difference = auroc_difference(Ranking(first, errors), Ranking(second, errors))
+    assert difference.value == pytest.approx(
         td.auroc(first, errors) - td.auroc(second, errors)
     )
-    assert (found.low, found.high) == pytest.approx(
+    assert (difference.low, difference.high) == pytest.approx(
         (mid - half, mid + half), abs=0.06 * half
     )
-    assert td.delong_difference(first, second, errors) == (found.low, found.high)
+    assert td.delong_difference(first, second, errors) == (
+        difference.low,
+        difference.high,
+    )
 
 
 def test_blocks_of_rows_add_up(rng, monkeypatch):
     """The largest differences are taken of each block; nothing else may change."""
     first, second, errors = pair(rng, 3000)
     rankings = Ranking(first, errors), Ranking(second, errors)
-    whole = auroc_difference(*rankings)
+    at_once = auroc_difference(*rankings)
     monkeypatch.setattr(differences, "_BLOCK_ROWS", 100)
-    parts = auroc_difference(*rankings)
+    in_blocks = auroc_difference(*rankings)
     for name in ("value", "low", "high"):
-        assert getattr(parts, name) == pytest.approx(getattr(whole, name), abs=1e-9)
+        assert getattr(in_blocks, name) == pytest.approx(
+            getattr(at_once, name), abs=1e-9
+        )
 
 
 @pytest.mark.parametrize(("n", "weight"), [(60, 1.0), (1000, 0.1)])
@@ -126,20 +131,20 @@ metrics = pytest.mark.parametrize("name", ["auroc", "frr_at_trr"])
 def test_the_other_way_round_ends_change_place_and_sign(name, data):
     first, errors = data
     second = np.random.default_rng(len(first)).permutation(first)
-    one, other = (
+    forward, backward = (
         differ(name, first, second, errors),
         differ(name, second, first, errors),
     )
-    assert one.value == pytest.approx(-other.value)
-    assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
-    assert -1 <= one.low <= one.value <= one.high <= 1
+    assert forward.value == pytest.approx(-backward.value)
+    assert (forward.low, forward.high) == pytest.approx((-backward.high, -backward.low))
+    assert -1 <= forward.low <= forward.value <= forward.high <= 1
 
 
 @metrics
 def test_two_scales_of_one_score_do_not_differ(name, rng):
     scores, errors = draw(rng, step=0.25)
-    found = differ(name, scores, np.exp(scores), errors)
-    assert (found.value, found.low, found.high) == (0, 0, 0)
+    difference = differ(name, scores, np.exp(scores), errors)
+    assert (difference.value, difference.low, difference.high) == (0, 0, 0)
 
 
 @metrics
@@ -148,10 +153,10 @@ def test_two_perfect_scores_may_differ(name, n_errors):
     """They rank errors among themselves in another order: luck may part them."""
     errors = np.arange(300) >= 300 - n_errors
     second = np.where(errors, 1000.0 - np.arange(300), np.arange(300))
-    found = differ(name, np.arange(300.0), second, errors)
-    assert found.value == 0
-    assert found.low < 0 < found.high
-    assert found.high - found.low > 1 / n_errors / 10
+    difference = differ(name, np.arange(300.0), second, errors)
+    assert difference.value == 0
+    assert difference.low < 0 < difference.high
+    assert difference.high - difference.low > 1 / n_errors / 10
 
 
 @pytest.mark.parametrize("n_errors", [2, 3, 10, 30])
@@ -163,8 +168,8 @@ def test_few_errors_seldom_make_a_difference_where_there_is_none(n_errors):
         base = rng.normal(size=len(errors)) + 2 * errors
         first, second = (base + rng.normal(size=len(errors)) for _ in range(2))
         for name in claims:
-            found = differ(name, first, second, errors)
-            claims[name] += not found.low <= 0 <= found.high
+            difference = differ(name, first, second, errors)
+            claims[name] += not difference.low <= 0 <= difference.high
     assert max(claims.values()) / 200 <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 200)
 
 
@@ -175,7 +180,8 @@ def test_pairing_makes_frr_differences_narrower(rng):
     far, _ = draw(np.random.default_rng(9), 3000)
     far = np.where(errors, rng.permutation(far) + 1.5, far)
     widths = [
-        (found := differ("frr_at_trr", scores, other, errors)).high - found.low
+        (difference := differ("frr_at_trr", scores, other, errors)).high
+        - difference.low
         for other in (near, far)
     ]
     assert widths[0] < 0.7 * widths[1]
@@ -191,21 +197,21 @@ def tied_pair(correct, errors):
 
 def test_errors_that_all_agree_may_differ_next():
     """No error of 40 has another value by the other score; one in 40 may have."""
-    found = differ("auroc", *tied_pair([600, 20, 20, 360], [0, 0, 0, 40]))
-    assert found.value == 0
-    assert found.low < -0.25 / 40
-    assert found.high > 0.25 / 40
+    difference = differ("auroc", *tied_pair([600, 20, 20, 360], [0, 0, 0, 40]))
+    assert difference.value == 0
+    assert difference.low < -0.25 / 40
+    assert difference.high > 0.25 / 40
 
 
 def test_two_thresholds_may_jump_apart():
     """1 of 40 errors has the lower value, by either score: 5% may have it."""
     first, second, errors = tied_pair([600, 20, 20, 360], [0, 1, 1, 38])
-    parts = [paired_frr(Ranking(s, errors), trr=0.95) for s in (first, second)]
-    found = frr_difference(*parts, errors)
-    assert found.value == 0
-    assert found.low < -0.6
-    assert found.high > 0.6
-    assert found.note == TIED_NOTE
+    frr_points = [paired_frr(Ranking(s, errors), trr=0.95) for s in (first, second)]
+    difference = frr_difference(*frr_points, errors)
+    assert difference.value == 0
+    assert difference.low < -0.6
+    assert difference.high > 0.6
+    assert difference.note == TIED_NOTE
 
 
 def test_correlation_of_marks(rng):
@@ -221,12 +227,16 @@ def test_correlation_of_marks(rng):
 def test_misjudged_rows_by_hand():
     """Of 400 errors 5% are accepted, of 1000 correct rows 3% are rejected."""
     scores, errors = np.arange(1400.0), np.arange(1400) >= 1000
-    found = Ranking(scores, errors).misjudged(trr=0.95, frr=0.03)
-    assert np.flatnonzero(found).tolist() == [*range(970, 1000), *range(1000, 1020)]
-    found = Ranking(scores, errors).misjudged(trr=0.999, frr=0.001)  # at least twenty
-    assert np.flatnonzero(found).tolist() == [*range(980, 1000), *range(1000, 1020)]
-    few = Ranking(scores[980:1010], errors[980:1010]).misjudged(trr=0.95, frr=0.1)
-    assert few[20:].sum() == 5  # of ten, a half
+    misjudged = Ranking(scores, errors).misjudged(trr=0.95, frr=0.03)
+    assert np.flatnonzero(misjudged).tolist() == [*range(970, 1000), *range(1000, 1020)]
+    misjudged = Ranking(scores, errors).misjudged(
+        trr=0.999, frr=0.001
+    )  # at least twenty
+    assert np.flatnonzero(misjudged).tolist() == [*range(980, 1000), *range(1000, 1020)]
+    misjudged_of_few = Ranking(scores[980:1010], errors[980:1010]).misjudged(
+        trr=0.95, frr=0.1
+    )
+    assert misjudged_of_few[20:].sum() == 5  # of ten, a half
 
 
 def test_what_cannot_be_paired_is_refused():

@@ -42,9 +42,9 @@ def test_successes_beyond_the_rows_are_refused(k, n):
 
 
 def test_a_share_keeps_the_rows_that_it_is_made_of():
-    found = share(3, 12, confidence=0.9)
-    assert (found.value, found.count, found.n) == (0.25, 3, 12)
-    assert (found.low, found.high) == td.clopper_pearson(3, 12, confidence=0.9)
+    estimate = share(3, 12, confidence=0.9)
+    assert (estimate.value, estimate.count, estimate.n) == (0.25, 3, 12)
+    assert (estimate.low, estimate.high) == td.clopper_pearson(3, 12, confidence=0.9)
     nothing = share(0, 0)
     assert (nothing.value, nothing.low, nothing.high) == (None, None, None)
 

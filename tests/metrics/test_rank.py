@@ -9,7 +9,7 @@ import pytest
 import sklearn.metrics as sk
 from hypothesis import given
 from hypothesis import strategies as st
-from metrics.ranked import samples
+from metrics.rank_samples import samples
 
 import trustdoctor as td
 from trustdoctor.errors import InputError, LabelsMissingError, UndefinedMetricError
@@ -151,15 +151,15 @@ def test_areas_and_risks_are_means_over_all_orders_of_ties(data, coverage):
     scores, errors = data
     n = len(scores)
     k = int(np.ceil(Fraction(str(coverage)) * n))
-    found = []
+    risks_by_order = []
     for order in permutations(range(n)):
         ordered = scores[list(order)]
         if (np.diff(ordered) >= 0).all():
             wrong = np.cumsum(errors[list(order)])
             risks = wrong / np.arange(1, n + 1)
             general = (wrong + np.append(0, wrong[:-1])) / 2 / n
-            found.append((risks.mean(), general.mean(), risks[k - 1]))
-    aurc, augrc, risk = np.mean(found, 0)
+            risks_by_order.append((risks.mean(), general.mean(), risks[k - 1]))
+    aurc, augrc, risk = np.mean(risks_by_order, 0)
     assert td.aurc(scores, errors) == pytest.approx(aurc)
     assert td.augrc(scores, errors) == pytest.approx(augrc)
     assert td.risk_at_coverage(scores, errors, coverage=coverage) == pytest.approx(risk)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from metrics.ranked import draw, samples
+from metrics.rank_samples import draw, samples
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
@@ -15,7 +15,7 @@ from trustdoctor.metrics.score_counts import are_apart, last_of_each
 
 
 @pytest.fixture
-def many(monkeypatch):
+def sliced(monkeypatch):
     """Rows that count as many, and so are counted in slices."""
     monkeypatch.setattr(score_counts, "_SLICED_ROWS", 1)
     monkeypatch.setattr(score_counts, "cores", lambda: 3)
@@ -37,31 +37,31 @@ def runs_by_hand(scores, errors):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_runs_are_those_counted_row_by_row(many, dtype, share):
-    scores = (10 * many[0]).astype(dtype)
+def test_runs_are_those_counted_row_by_row(sliced, dtype, share):
+    scores = (10 * sliced[0]).astype(dtype)
     errors = np.random.default_rng(2).random(len(scores)) < share
-    found = count_runs(scores, errors)
+    counted = count_runs(scores, errors)
     expected = runs_by_hand(scores, errors)
-    assert np.array_equal([found.correct, found.errors], expected)
+    assert np.array_equal([counted.correct, counted.errors], expected)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_every_distinct_score_is_counted(many, share):
-    scores = many[0]
+def test_every_distinct_score_is_counted(sliced, share):
+    scores = sliced[0]
     errors = np.random.default_rng(2).random(len(scores)) < share
-    found = counts(scores, errors)
+    counted = counts(scores, errors)
     values = np.unique(scores)
-    assert np.array_equal(found.scores, values)
+    assert np.array_equal(counted.scores, values)
     wrong = [(scores[errors] == value).sum() for value in values]
     right = [(scores[~errors] == value).sum() for value in values]
-    assert np.array_equal([found.correct, found.errors], [right, wrong])
+    assert np.array_equal([counted.correct, counted.errors], [right, wrong])
 
 
 def test_zeros_of_both_signs_are_one_score():
-    found = counts([0.0, -0.0, 0.0], [True, False, False])
-    assert (found.correct.tolist(), found.errors.tolist()) == ([2], [1])
-    found = count_runs([0.0, -0.0, 0.0], [True, False, False])
-    assert found.correct.tolist() == [0, 2, 0]
+    counted = counts([0.0, -0.0, 0.0], [True, False, False])
+    assert (counted.correct.tolist(), counted.errors.tolist()) == ([2], [1])
+    counted = count_runs([0.0, -0.0, 0.0], [True, False, False])
+    assert counted.correct.tolist() == [0, 2, 0]
 
 
 METRICS = {name: getattr(td, name) for name in (*td.metrics.RANK_METRICS, "delong")} | {
@@ -184,9 +184,9 @@ def linked(ordered, rounding):
 def test_scores_are_linked_to_the_next_within_rounding(values):
     ordered = np.sort(np.array(values) + 0.0)
     last = last_of_each(ordered, R)
-    whole = linked(ordered.tolist(), R)
-    assert set(ordered[last]) >= {end for _, end in whole}
-    for start, end in whole:  # a chain that is short is one group
+    groups = linked(ordered.tolist(), R)
+    assert set(ordered[last]) >= {end for _, end in groups}
+    for start, end in groups:  # a chain that is short is one group
         if start == end or end - start <= 4 * R * max(1, min(abs(start), abs(end))):
             assert not ((ordered[last] >= start) & (ordered[last] < end)).any()
 

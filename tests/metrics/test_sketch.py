@@ -46,9 +46,9 @@ def draw(kind, rng, n):
     return scores, errors
 
 
-def sketch_of(scores, errors, parts=1, cells=SMALL):
+def sketch_of(scores, errors, n_parts=1, cells=SMALL):
     sketch = Sketch(cells=cells)
-    for rows in np.array_split(np.arange(len(scores)), parts):
+    for rows in np.array_split(np.arange(len(scores)), n_parts):
         sketch.update(scores[rows], errors[rows])
     return sketch
 
@@ -71,29 +71,29 @@ def test_bounds_hold_the_exact_value_in_each_of_100_random_cases(kind):
         low, high = sketch.bounds("aupr_correct")
         value = aupr(scores, errors, positive="correct")
         assert low - 1e-11 <= value <= high + 1e-11
-    few = ("all equal", "two values", "infinities", "zeros")
-    assert (loose > 0) == (kind not in few)
+    few_distinct = ("all equal", "two values", "infinities", "zeros")
+    assert (loose > 0) == (kind not in few_distinct)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_merging_is_associative_and_commutative_to_the_bit(kind):
     rng = np.random.default_rng(1)
     scores, errors = draw(kind, rng, 60_000)
-    whole = sketch_of(scores, errors).to_bytes()
-    assert sketch_of(scores, errors, 7).to_bytes() == whole
+    at_once = sketch_of(scores, errors).to_bytes()
+    assert sketch_of(scores, errors, 7).to_bytes() == at_once
     order = rng.permutation(len(scores))
-    assert sketch_of(scores[order], errors[order], 3).to_bytes() == whole
+    assert sketch_of(scores[order], errors[order], 3).to_bytes() == at_once
     cuts = np.split(np.arange(len(scores)), [5_000, 20_000])
-    parts = [sketch_of(scores[c], errors[c]).to_bytes() for c in cuts]
-    for chosen in permutations(parts):
+    pickled = [sketch_of(scores[c], errors[c]).to_bytes() for c in cuts]
+    for chosen in permutations(pickled):
         first, second, third = map(Sketch.from_bytes, chosen)
         second.merge(third)
         first.merge(second)
-        assert first.to_bytes() == whole
+        assert first.to_bytes() == at_once
         first, second, third = map(Sketch.from_bytes, chosen)
         first.merge(second)
         first.merge(third)
-        assert first.to_bytes() == whole
+        assert first.to_bytes() == at_once
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -151,11 +151,11 @@ def test_thresholds_stay_on_the_safe_side(target, kind):
         exact = calibrate(scores, errors, **target)
         ours = calibrate(sketch_of(scores, errors), **target)
         mine, theirs = ours.accept(scores), exact.accept(scores)
-        seen = ours.certificate.observed
-        assert seen["coverage"].value == mine.mean()
-        assert ("risk" in seen) == mine.any()
+        observed = ours.certificate.observed
+        assert observed["coverage"].value == mine.mean()
+        assert ("risk" in observed) == mine.any()
         if mine.any():
-            assert seen["risk"].value == pytest.approx(errors[mine].mean())
+            assert observed["risk"].value == pytest.approx(errors[mine].mean())
         if len({"frr", "trr"} & set(target)) == 2:
             if ours.state == "threshold":
                 (low, high), ends = (
@@ -184,8 +184,10 @@ def test_a_promise_for_each_group():
     rng = np.random.default_rng(5)
     errors = rng.random(9000) < 0.1
     scores, groups = rng.normal(size=9000) + 2 * errors, rng.integers(0, 3, 9000)
-    parts = {g: sketch_of(scores[groups == g], errors[groups == g]) for g in range(3)}
-    ours = calibrate(sketch_of(scores, errors, cells=CELLS), frr=0.1, groups=parts)
+    sketches = {
+        g: sketch_of(scores[groups == g], errors[groups == g]) for g in range(3)
+    }
+    ours = calibrate(sketch_of(scores, errors, cells=CELLS), frr=0.1, groups=sketches)
     exact = calibrate(scores, errors, frr=0.1, groups=groups)
     for name, rule in exact.groups.items():
         assert ours.groups[name].threshold >= rule.threshold
@@ -223,12 +225,12 @@ def test_rows_without_errors_give_coverage_alone():
         calibrate(sketch, frr=0.1)
     with pytest.raises(LabelsMissingError):
         sketch.bounds("auroc")
-    other, both = Sketch(), Sketch()
+    other, merged = Sketch(), Sketch()
     other.update(np.arange(5.0), np.ones(5, bool))
-    both.update(np.arange(5.0))
-    both.update(np.arange(1000.0))
+    merged.update(np.arange(5.0))
+    merged.update(np.arange(1000.0))
     other.merge(sketch)  # what is known of a part is forgotten
-    assert other.to_bytes() == both.to_bytes()
+    assert other.to_bytes() == merged.to_bytes()
     assert not pickle.loads(pickle.dumps(sketch)).labelled
 
 
@@ -259,11 +261,11 @@ def test_bounds_are_narrow_on_a_real_model(score):
 
     p = td.read(bundled_file())
     rng, sketch = np.random.default_rng(7), Sketch()
-    own = td.SCORES[score](p).astype(np.float64)
-    step = np.abs(np.diff(np.sort(own[np.isfinite(own)]))).mean()
+    doubts = td.SCORES[score](p).astype(np.float64)
+    step = np.abs(np.diff(np.sort(doubts[np.isfinite(doubts)]))).mean()
     for _ in range(4):
         rows = rng.integers(0, len(p), 500_000)  # jittered, so that none is equal
-        sketch.update(own[rows] + step * rng.normal(size=len(rows)), p.errors[rows])
+        sketch.update(doubts[rows] + step * rng.normal(size=len(rows)), p.errors[rows])
     assert not sketch.exact
     assert len(sketch.to_bytes()) < 10_000_000
     for name in ("auroc", "frr_at_trr", "aurc"):

@@ -42,7 +42,7 @@ def busy(gate, **options):
     return watch
 
 
-def whole(watch):
+def snapshot(watch):
     """Return all of a watch but its times, to compare two."""
     content = state.write_state(watch)
     history = [entry.to_dict() | {"time": 0} for entry in watch.records()]

@@ -36,8 +36,8 @@ def brute(batches, nulls):
                 q = null * odds / (1 - null + null * odds)
                 bet *= (q / null) ** hits * ((1 - q) / (1 - null)) ** (n - hits)
             total += bet
-    left = mpf(1) / (len(batches) + 1)
-    return float(mp.log(total / (len(sides) * len(ODDS)) + left))
+    unstaked = mpf(1) / (len(batches) + 1)
+    return float(mp.log(total / (len(sides) * len(ODDS)) + unstaked))
 
 
 @pytest.mark.parametrize("null", [(0.0, 0.05), (0.9, 1.0), (0.2, 0.4)], ids=str)
@@ -47,9 +47,9 @@ def test_evidence_is_the_sum_of_the_bets_of_all_starts(null, batches):
     bet, peak = Bet(*null), 0.0
     for at in range(len(batches)):
         bet = bet.add(*batches[at])
-        known = brute(batches[: at + 1], [null] * (at + 1))
-        assert bet.evidence == pytest.approx(known, rel=1e-9, abs=1e-9)
-        peak = max(peak, known)
+        expected = brute(batches[: at + 1], [null] * (at + 1))
+        assert bet.evidence == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        peak = max(peak, expected)
     assert bet.peak == pytest.approx(peak, rel=1e-9, abs=1e-9)
     assert (bet.n, bet.counted) == tuple(map(sum, zip(*batches, strict=True)))
 
@@ -81,8 +81,8 @@ def expectation(null, rates, nulls=None):
         bet = Bet(*null)
         chance = 1.0
         for at, (hit, rate) in enumerate(zip(outcome, rates, strict=True)):
-            own = None if nulls is None else nulls[at]
-            bet = bet.add(1, hit, start=at % 3 != 2, null=own)
+            null_here = None if nulls is None else nulls[at]
+            bet = bet.add(1, hit, start=at % 3 != 2, null=null_here)
             chance *= rate if hit else 1 - rate
         total += chance * math.exp(bet.evidence)
     return total
@@ -138,13 +138,13 @@ def test_a_change_is_found_at_every_age(age):
 
 
 def test_twice_the_promised_risk_is_found_within_a_thousand_accepted_rows():
-    found, rng = 0, np.random.default_rng(0)
+    alarms, rng = 0, np.random.default_rng(0)
     for _ in range(200):
         bet = Bet(0.0, 0.05)
         for _ in range(20):
             bet = bet.add(50, rng.binomial(50, 0.10))
-        found += bet.peak >= -math.log(0.045)
-    assert found / 200 >= 0.9
+        alarms += bet.peak >= -math.log(0.045)
+    assert alarms / 200 >= 0.9
 
 
 def test_an_alarm_stays():
@@ -172,15 +172,15 @@ def test_rows_added_at_once_are_rows_added_one_by_one(null, rate):
     """Also after an alarm, at another null, and for rows that say nothing."""
     rng, slow, fast = np.random.default_rng(0), Bet(*null), Bet(*null)
     shifted = tuple(end if end in (0, 1) else 0.8 * end for end in null)
-    for own, rows in ((None, 300), (shifted, 150), (None, 1), (None, 0)):
+    for row_nulls, rows in ((None, 300), (shifted, 150), (None, 1), (None, 0)):
         n = (rng.random(rows) < 0.8).astype(int)
         counted = n * (rng.random(rows) < rate)
-        seen = []
-        for some, hit in zip(n.tolist(), counted.tolist(), strict=True):
-            slow = slow.add(0, 0).add(some, hit, start=False, null=own)
-            seen.append(slow.evidence)
-        fast, evidence = fast.add_each(n, counted, null=own)
-        assert evidence == pytest.approx(seen, rel=1e-9, abs=1e-9)
+        evidences = []
+        for n_rows, hit in zip(n.tolist(), counted.tolist(), strict=True):
+            slow = slow.add(0, 0).add(n_rows, hit, start=False, null=row_nulls)
+            evidences.append(slow.evidence)
+        fast, evidence = fast.add_each(n, counted, null=row_nulls)
+        assert evidence == pytest.approx(evidences, rel=1e-9, abs=1e-9)
         assert fast == replace(slow, peak=fast.peak)  # counts, starts, what is left
         assert fast.peak == pytest.approx(slow.peak, rel=1e-9, abs=1e-9)
         sums = (bet.log_sums[bet.sides].ravel() for bet in (fast, slow))

@@ -39,11 +39,11 @@ def test_the_estimate_is_the_mean_confidence_at_the_matching_temperature():
     at = np.exp(
         brentq(lambda w: confidences(reference, np.exp(w)).mean() - accuracy, -5, 5)
     )
-    found = td.expected(unlabelled(new), reference=reference)
-    assert found.reference.temperature == pytest.approx(at, rel=1e-8)
-    said = confidences(new, at)
-    assert found.accuracy.value == pytest.approx(said.mean(), rel=1e-9)
-    assert found.sums.rows.variance == pytest.approx((said * (1 - said)).sum())
+    expected = td.expected(unlabelled(new), reference=reference)
+    assert expected.reference.temperature == pytest.approx(at, rel=1e-8)
+    matched = confidences(new, at)
+    assert expected.accuracy.value == pytest.approx(matched.mean(), rel=1e-9)
+    assert expected.sums.rows.variance == pytest.approx((matched * (1 - matched)).sum())
     again = td.expected(reference, reference=reference)
     assert again.accuracy.value == pytest.approx(accuracy, abs=1e-9)
 
@@ -51,23 +51,23 @@ def test_the_estimate_is_the_mean_confidence_at_the_matching_temperature():
 def test_the_band_by_hand():
     """The delta method: how far the reference moves the temperature, and that c."""
     reference, new = rows(800, seed=1), rows(300, seed=2)
-    known = td.Reference.fit(reference)
+    fitted = td.Reference.fit(reference)
     step = 1e-5
 
     def slope(p):
-        ends = (confidences(p, known.temperature * np.exp(h)) for h in (-step, step))
-        low, high = (said.sum() for said in ends)
+        ends = (confidences(p, fitted.temperature * np.exp(h)) for h in (-step, step))
+        low, high = (confidence.sum() for confidence in ends)
         return (high - low) / (2 * step)
 
-    gaps = ~reference.errors - confidences(reference, known.temperature)
+    gaps = ~reference.errors - confidences(reference, fitted.temperature)
     uncertainty = np.sqrt((gaps**2).sum()) / -slope(reference)
-    assert known.uncertainty == pytest.approx(uncertainty, rel=0.01)
-    said = confidences(new, known.temperature)
-    variance = (said * (1 - said)).sum() + (slope(new) * uncertainty) ** 2
+    assert fitted.uncertainty == pytest.approx(uncertainty, rel=0.01)
+    confidence = confidences(new, fitted.temperature)
+    variance = (confidence * (1 - confidence)).sum() + (slope(new) * uncertainty) ** 2
     reach = norm.ppf(0.95) * np.sqrt(variance) / len(new)
-    found = td.expected(new, reference=known, confidence=0.9).accuracy
-    assert found.high - found.value == pytest.approx(reach, rel=0.01)
-    assert found.value - found.low == pytest.approx(reach, rel=0.01)
+    expected = td.expected(new, reference=fitted, confidence=0.9).accuracy
+    assert expected.high - expected.value == pytest.approx(reach, rel=0.01)
+    assert expected.value - expected.low == pytest.approx(reach, rel=0.01)
 
 
 @pytest.mark.sampled(3)
@@ -79,10 +79,10 @@ def test_the_band_covers_where_confidence_means_what_it_meant(n, new):
     for seed in range(300):
         reference = rows(n, seed)
         p = rows(new, 1000 + seed, spread=1.5)
-        found = td.expected(p, reference=reference, gate=gate)
-        hits.append(found.accuracy_check.fits)
-        risks.append(found.risk_check.fits)
-        assert found.accuracy.value < reference_accuracy(reference) - 0.03
+        expected = td.expected(p, reference=reference, gate=gate)
+        hits.append(expected.accuracy_check.fits)
+        risks.append(expected.risk_check.fits)
+        assert expected.accuracy.value < reference_accuracy(reference) - 0.03
     assert 0.92 <= np.mean(hits) <= 0.98
     assert 0.90 <= np.mean(risks) <= 0.985
 
@@ -95,37 +95,39 @@ def test_confident_errors_are_not_seen_but_the_labels_see_them():
     reference, p = rows(seed=1), rows(seed=2)
     wrong = td.Predictions.from_logits(p.logits, np.roll(p.labels, 1))
     assert td.expected(unlabelled(wrong), reference=reference).accuracy.value > 0.6
-    found = td.expected(wrong, reference=reference)
-    check = found.accuracy_check
+    expected = td.expected(wrong, reference=reference)
+    check = expected.accuracy_check
     assert not check.fits
-    assert check.error == pytest.approx(found.accuracy.value - 1 + wrong.errors.mean())
-    assert "they do not agree" in repr(found)
+    assert check.error == pytest.approx(
+        expected.accuracy.value - 1 + wrong.errors.mean()
+    )
+    assert "they do not agree" in repr(expected)
 
 
 def test_the_check_of_rows_of_which_some_have_labels():
     reference, p = rows(seed=1), rows(900, seed=2)
     labels = p.labels.astype(float)
     labels[300:] = np.nan
-    some = td.Predictions.from_logits(p.logits, labels)
+    partly_labelled = td.Predictions.from_logits(p.logits, labels)
     gate = td.calibrate(reference, score="beta", coverage=0.7)
-    found = td.expected(some, reference=reference, gate=gate)
-    kept = gate.screen(p).accepted
+    expected = td.expected(partly_labelled, reference=reference, gate=gate)
+    accepted = gate.screen(p).accepted
     first = p[:300]
-    assert found.sums.rows.rows == 900
-    check = found.accuracy_check
+    assert expected.sums.rows.rows == 900
+    check = expected.accuracy_check
     correct = int((~first.errors).sum())
     assert (check.actual.count, check.actual.n) == (correct, 300)
     by_scipy = binomtest(correct, 300).proportion_ci(0.95, "exact")
     assert (check.actual.low, check.actual.high) == pytest.approx(tuple(by_scipy))
     alone = td.expected(first, reference=reference)
     assert check.expected == alone.accuracy
-    both = td.expected(p[kept], reference=reference)
-    assert found.risk.value == pytest.approx(1 - both.accuracy.value)
-    assert found.risk.low == pytest.approx(1 - both.accuracy.high)
-    wrong = int(first.errors[kept[:300]].sum())
-    assert (found.risk_check.actual.count, found.risk_check.actual.n) == (
+    of_accepted = td.expected(p[accepted], reference=reference)
+    assert expected.risk.value == pytest.approx(1 - of_accepted.accuracy.value)
+    assert expected.risk.low == pytest.approx(1 - of_accepted.accuracy.high)
+    wrong = int(first.errors[accepted[:300]].sum())
+    assert (expected.risk_check.actual.count, expected.risk_check.actual.n) == (
         wrong,
-        int(kept[:300].sum()),
+        int(accepted[:300].sum()),
     )
 
 
@@ -134,31 +136,31 @@ def test_any_split_adds_up_to_the_same(cuts):
     p = rows(400, seed=3)
     labels = np.where(np.arange(400) % 3, p.labels, np.nan)
     p = td.Predictions.from_logits(p.logits.astype(np.float32), labels)
-    known, kept = td.Reference.fit(p), p.logits.max(1) > 6
+    fitted, accepted = td.Reference.fit(p), p.logits.max(1) > 6
     total = TrafficSums()
-    for part in np.split(np.arange(400), sorted(cuts)):
-        if len(part):
-            total = total + known.count(p[part], kept[part])
-    whole = known.count(p, kept)
-    ours, theirs = (msgspec.to_builtins(sums) for sums in (total, whole))
+    for batch in np.split(np.arange(400), sorted(cuts)):
+        if len(batch):
+            total = total + fitted.count(p[batch], accepted[batch])
+    at_once = fitted.count(p, accepted)
+    ours, theirs = (msgspec.to_builtins(sums) for sums in (total, at_once))
     for name, sums in ours.items():
         assert sums == pytest.approx(theirs[name], rel=1e-12), name
 
 
 def test_labels_that_come_late():
-    p, kept = rows(300, seed=3), np.arange(300) % 2 == 0
-    known = td.Reference.fit(p)
-    late = known.count(unlabelled(p), kept) + known.count(p, kept).labels()
-    assert late == known.count(p, kept)
+    p, accepted = rows(300, seed=3), np.arange(300) % 2 == 0
+    fitted = td.Reference.fit(p)
+    late = fitted.count(unlabelled(p), accepted) + fitted.count(p, accepted).labels()
+    assert late == fitted.count(p, accepted)
 
 
 def test_numbers_survive_a_file():
     p = rows(300, seed=3)
-    known = td.Reference.fit(p)
+    fitted = td.Reference.fit(p)
     for accepted in (None, p.logits.max(1) > 6):
-        sums = known.count(p, accepted)
-        content = json.loads(json.dumps(msgspec.to_builtins([known, sums])))
-        assert td.Reference.from_dict(content[0]) == known == reread(content[0])
+        sums = fitted.count(p, accepted)
+        content = json.loads(json.dumps(msgspec.to_builtins([fitted, sums])))
+        assert td.Reference.from_dict(content[0]) == fitted == reread(content[0])
         assert envelope.convert(content[1], TrafficSums) == sums
 
 
@@ -200,14 +202,21 @@ def test_damaged_sums_are_refused(name, value):
 
 
 def test_subsets_larger_than_the_set_and_other_fields_are_refused():
-    one, two = (msgspec.to_builtins(ConfidenceSums(n, n / 2, n / 4)) for n in (1, 2))
-    good = {"rows": one, "accepted": one, "labelled": one, "labelled_accepted": one}
+    smaller, larger = (
+        msgspec.to_builtins(ConfidenceSums(n, n / 2, n / 4)) for n in (1, 2)
+    )
+    good = {
+        "rows": smaller,
+        "accepted": smaller,
+        "labelled": smaller,
+        "labelled_accepted": smaller,
+    }
     envelope.convert(good, TrafficSums)
     # Late labels, of rows counted elsewhere:
-    envelope.convert(good | {"labelled": two}, TrafficSums)
+    envelope.convert(good | {"labelled": larger}, TrafficSums)
     for name in ("accepted", "labelled_accepted"):
         with pytest.raises(FileError, match=f"more {name} rows"):
-            envelope.convert(good | {name: two}, TrafficSums)
+            envelope.convert(good | {name: larger}, TrafficSums)
     for odd in (good | {"more": 1}, None, [], good | {"rows": None}):
         with pytest.raises(FileError, match=r"unknown field|expected object"):
             envelope.convert(odd, TrafficSums)
@@ -221,10 +230,10 @@ def test_narrow_logits_excluded_classes_and_probabilities(dtype):
     logits = p.logits.astype(dtype)
     logits[np.arange(2000), (p.predicted + 1) % 4] = -np.inf
     narrow = td.Predictions.from_logits(logits, p.labels)
-    found = td.expected(narrow[1000:], reference=narrow[:1000])
+    expected = td.expected(narrow[1000:], reference=narrow[:1000])
     wide = td.Predictions.from_logits(logits.astype(float), p.labels)
     exact = td.expected(wide[1000:], reference=wide[:1000])
-    assert found.accuracy.value == pytest.approx(exact.accuracy.value, abs=1e-5)
+    assert expected.accuracy.value == pytest.approx(exact.accuracy.value, abs=1e-5)
     probs = np.exp(log_softmax(logits.astype(float), axis=1))
     by_probs = td.Predictions.from_probs(probs, p.labels)
     same = td.expected(by_probs[1000:], reference=by_probs[:1000])
@@ -234,8 +243,8 @@ def test_narrow_logits_excluded_classes_and_probabilities(dtype):
 def test_only_labelled_reference_rows_count():
     p = rows(600, seed=5)
     labels = np.where(np.arange(600) < 200, p.labels, np.nan)
-    some = td.Predictions.from_logits(p.logits, labels)
-    assert td.Reference.fit(some) == td.Reference.fit(p[:200])
+    partly_labelled = td.Predictions.from_logits(p.logits, labels)
+    assert td.Reference.fit(partly_labelled) == td.Reference.fit(p[:200])
 
 
 def test_references_that_say_nothing_are_refused():
@@ -253,33 +262,33 @@ def test_references_that_say_nothing_are_refused():
 
 
 def test_mistakes_are_refused():
-    known, p = td.Reference.fit(rows()), rows(20)
+    fitted, p = td.Reference.fit(rows()), rows(20)
     answers = td.Predictions.from_confidence([0.9, 0.4], [True, False])
     best = td.Predictions.from_topk([[0.7, 0.2]], [[4, 1]])
     for odd in (answers, best):
         with pytest.raises(InputError, match=r"of all classes.*got Answers"):
-            td.expected(odd, reference=known)
+            td.expected(odd, reference=fitted)
         with pytest.raises(InputError, match=r"of all classes.*got Answers"):
             td.expected(p, reference=odd)
     with pytest.raises(InputError, match="expected Predictions, got ndarray"):
-        td.expected(p.logits, reference=known)
+        td.expected(p.logits, reference=fitted)
     with pytest.raises(InputError, match=r"expected 4 classes.*got 3"):
-        td.expected(rows(20, classes=3), reference=known)
+        td.expected(rows(20, classes=3), reference=fitted)
     with pytest.raises(InputError, match="expected a confidence between 0 and 1"):
-        td.expected(p, reference=known, confidence=95)
+        td.expected(p, reference=fitted, confidence=95)
     with pytest.raises(InputError, match="expected gate as a Gate, got float"):
-        td.expected(p, reference=known, gate=0.5)
+        td.expected(p, reference=fitted, gate=0.5)
     for accepted in ([True], np.ones(20)):
         with pytest.raises(InputError, match="accepted as 20 booleans"):
-            known.count(p, accepted)
+            fitted.count(p, accepted)
 
 
 def test_what_is_said():
     reference, p = rows(seed=1), rows(1, seed=2)
     nothing = td.Gate(-np.inf, score="beta", state="reject-all")
-    found = td.expected(unlabelled(p), reference=reference, gate=nothing)
-    assert (found.risk.value, found.risk_check) == (None, None)
-    lines = repr(found).splitlines()
+    expected = td.expected(unlabelled(p), reference=reference, gate=nothing)
+    assert (expected.risk.value, expected.risk_check) == (None, None)
+    lines = repr(expected).splitlines()
     assert "no guarantee" in lines[0]
     assert lines[1].endswith("of 1 row")
     assert lines[2] == "risk unknown of 0 accepted rows"

@@ -19,10 +19,10 @@ def batches(watch, groups, frr, seed=0, count=20, n=100):
     """Count correct rows of groups, rejected at these rates."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
-        own = rng.choice(groups, n)
-        rates = np.vectorize(dict(zip(groups, frr, strict=True)).get)(own)
-        kept = rng.random(n) >= rates
-        watch.update(decided(kept), np.zeros(n, bool), groups=own)
+        row_groups = rng.choice(groups, n)
+        rates = np.vectorize(dict(zip(groups, frr, strict=True)).get)(row_groups)
+        accepted = rng.random(n) >= rates
+        watch.update(decided(accepted), np.zeros(n, bool), groups=row_groups)
     return watch
 
 
@@ -33,9 +33,9 @@ def test_evidence_is_the_mean_over_all_promised_groups():
     test = watch.tests["frr"]
     assert set(test.groups) == set(NAMES)
     assert set(test.settled) == {"north", "south"}  # made as they come
-    one = Bet(0.0, 0.1).add(1, 1).add(1, 1)
+    struck = Bet(0.0, 0.1).add(1, 1).add(1, 1)
     two = Bet(0.0, 0.1).add(1, 0)
-    mean = (math.exp(one.evidence) + math.exp(two.evidence) + 2) / 4
+    mean = (math.exp(struck.evidence) + math.exp(two.evidence) + 2) / 4
     assert test.evidence == pytest.approx(math.log(mean), abs=1e-12)
 
 
@@ -50,8 +50,8 @@ def test_one_group_that_breaks_its_promise_is_found_and_named():
     rng = np.random.default_rng(0)
     plain = pooled.watch()
     for _ in range(30):
-        kept = rng.random(100) >= np.mean(frr)
-        plain.update(decided(kept), np.zeros(100, bool))
+        accepted = rng.random(100) >= np.mean(frr)
+        plain.update(decided(accepted), np.zeros(100, bool))
     assert plain.verdict("frr") == "holds"
 
 
@@ -67,14 +67,14 @@ def test_at_the_edge_groups_alarm_at_most_at_the_level(review):
     for _ in range(40):
         watch = GATE.watch(level=0.4, review=review)
         for _ in range(6):
-            own = rng.choice(NAMES, 80)
-            kept = rng.random(80) >= 0.1
+            row_groups = rng.choice(NAMES, 80)
+            accepted = rng.random(80) >= 0.1
             drawn = np.ones(80, bool)
             if review is not None:
-                share = np.where(kept, review["accepted"], review["rejected"])
+                share = np.where(accepted, review["accepted"], review["rejected"])
                 drawn = rng.random(80) < share
             label = np.where(drawn, 0.0, np.nan)
-            watch.update(decided(kept), label, groups=own)
+            watch.update(decided(accepted), label, groups=row_groups)
         alarms += watch.tests["frr"].peak >= watch.tests["frr"].limit
     assert alarms <= 14  # of 40, at level 0.18: beyond with probability 0.001
 
@@ -114,9 +114,9 @@ def test_short_names_are_not_the_beginnings_of_long_ones():
 
 def test_names_of_another_kind_are_refused():
     doubts, errors = rows(np.random.default_rng(0), 5)
-    for given in (doubts, decided([True] * 5)):
+    for data in (doubts, decided([True] * 5)):
         with pytest.raises(td.errors.InputError, match="expected groups like"):
-            GATE.watch().update(given, errors, groups=[1] * 5)
+            GATE.watch().update(data, errors, groups=[1] * 5)
 
 
 def test_on_average_promises_of_groups_are_tested_together():
@@ -133,14 +133,14 @@ def test_on_average_promises_of_groups_are_tested_together():
 
 def test_groups_may_come_late_and_be_saved(tmp_path):
     doubts, errors = rows(np.random.default_rng(3), 200)
-    own = RNG.choice([*NAMES, "else"], 200)
-    at_once = GATE.watch(review=ALL).update(doubts, errors, groups=own)
+    row_groups = RNG.choice([*NAMES, "else"], 200)
+    at_once = GATE.watch(review=ALL).update(doubts, errors, groups=row_groups)
     late = GATE.watch(review=ALL)
-    late.update(doubts, groups=own, ids=range(200), reviewed=np.ones(200, bool))
-    for some in np.array_split(np.random.default_rng(1).permutation(200), 5):
+    late.update(doubts, groups=row_groups, ids=range(200), reviewed=np.ones(200, bool))
+    for batch in np.array_split(np.random.default_rng(1).permutation(200), 5):
         late.save(tmp_path / "state.json")
         late = td.Watch.load(tmp_path / "state.json", GATE)
-        late.label(errors=errors[some], ids=some)
+        late.label(errors=errors[batch], ids=batch)
     assert evidence(late) == pytest.approx(evidence(at_once), abs=1e-9)
     for group in NAMES:
         ours, theirs = (w.tests["frr"].estimate(group) for w in (late, at_once))

@@ -32,7 +32,7 @@ REVIEW = Review(1.0, 0.1)
 
 
 def labelled(cells, correct, errors):
-    """Return the probabilities of labelled kinds: so many labels of each are wrong."""
+    """Return the probabilities of labelled kinds, given shares of wrong labels."""
     fr, tr, fa, ta = cells
     return np.array(
         [
@@ -51,10 +51,10 @@ def labelled(cells, correct, errors):
     other=st.floats(0, 1),
     wrong=st.floats(0, 1),
     noise=st.floats(0.001, 0.4),
-    parts=st.tuples(st.sampled_from((0, 0.5, 1)), st.sampled_from((0, 0.5, 1))),
+    split_noise=st.tuples(st.sampled_from((0, 0.5, 1)), st.sampled_from((0, 0.5, 1))),
 )
 def test_no_noise_and_no_prevalence_make_evidence_at_the_edge(
-    name, rates, value, other, wrong, noise, parts
+    name, rates, value, other, wrong, noise, split_noise
 ):
     """The mean of every alternative after a drawn row, from the definition."""
     if name == "risk":
@@ -64,7 +64,7 @@ def test_no_noise_and_no_prevalence_make_evidence_at_the_edge(
         frr, trr = (value, other) if name == "frr" else (other, value)
         cells = np.array([frr, 0, 0, 1 - frr]) * (1 - wrong)
         cells += np.array([0, trr, 1 - trr, 0]) * wrong
-    drawn = labelled(cells, *(noise * part for part in parts))
+    drawn = labelled(cells, *(noise * share for share in split_noise))
     drawn *= np.array(rates)[[0, 0, 1, 1]]
     target = gates.TARGETS[name]
     low, high = (value, 1.0) if target.at_least else (0.0, value)
@@ -98,17 +98,17 @@ def test_the_nulls_of_risk_and_joint():
 def test_rows_added_at_once_are_rows_added_one_by_one(null):
     rng = np.random.default_rng(0)
     slow, fast = Bet(*null), Bet(*null)
-    own = Null(*null, 0.03)
+    noisy_null = Null(*null, 0.03)
     for size in (300, 1, 0, 5000):
         n = (rng.random(size) < 0.6).astype(int)
         counted = n * (rng.random(size) < 0.1)
         opposed = (1 - n) * (rng.random(size) < 0.5)
-        seen = []
+        evidences = []
         for row in zip(n.tolist(), counted.tolist(), opposed.tolist(), strict=True):
-            slow = slow.add(*row[:2], null=own, opposed=row[2])
-            seen.append(slow.evidence)
-        fast, after = fast.add_each(n, counted, null=own, opposed=opposed)
-        assert after == pytest.approx(seen, rel=1e-9, abs=1e-9)
+            slow = slow.add(*row[:2], null=noisy_null, opposed=row[2])
+            evidences.append(slow.evidence)
+        fast, after = fast.add_each(n, counted, null=noisy_null, opposed=opposed)
+        assert after == pytest.approx(evidences, rel=1e-9, abs=1e-9)
         assert fast.evidence == pytest.approx(slow.evidence, rel=1e-9, abs=1e-9)
 
 
@@ -122,8 +122,13 @@ def test_rows_that_are_followed_count_as_updates_do(target):
     accepted, wrong = rng.random(200) < 0.8, rng.random(200) < 0.3
     drawn = rng.random(200) < np.where(accepted, 0.2, 1.0)
     keys = 1 + np.flatnonzero(drawn)
-    said = StreamLabels(keys, np.where(wrong[drawn], WRONG, CORRECT))
-    follow(followed, [StreamRows(accepted, drawn, keys, Review(**AUDIT))], said, 1.0)
+    stream_labels = StreamLabels(keys, np.where(wrong[drawn], WRONG, CORRECT))
+    follow(
+        followed,
+        [StreamRows(accepted, drawn, keys, Review(**AUDIT))],
+        stream_labels,
+        1.0,
+    )
     for row in range(200):
         label = [wrong[row] if drawn[row] else np.nan]
         updated.update(decided(accepted[[row]]), label, reviewed=drawn[[row]], at=1.0)
@@ -144,18 +149,18 @@ def test_rows_without_a_label_count_in_the_promises_favour(target):
     for _ in range(20):
         errors = rng.random(30) < 0.5
         lost = rng.random(30) < 0.3
-        full, part = (gate.watch(label_noise=0.05, deadline=None) for _ in range(2))
+        full, partial = (gate.watch(label_noise=0.05, deadline=None) for _ in range(2))
         full.update(decided(accepted), errors, ids=range(30))
-        part.update(
+        partial.update(
             decided(accepted),
             np.where(lost, np.nan, errors),
             ids=range(30),
             reviewed=[True] * 30,
         )
-        assert evidence(part)[name] <= evidence(full)[name] + 1e-9
+        assert evidence(partial)[name] <= evidence(full)[name] + 1e-9
         gone = np.flatnonzero(lost)
-        part.label(errors=[None] * len(gone), undecided=[True] * len(gone), ids=gone)
-        assert evidence(part)[name] <= evidence(full)[name] + 1e-9
+        partial.label(errors=[None] * len(gone), undecided=[True] * len(gone), ids=gone)
+        assert evidence(partial)[name] <= evidence(full)[name] + 1e-9
 
 
 @pytest.mark.parametrize(
@@ -164,7 +169,7 @@ def test_rows_without_a_label_count_in_the_promises_favour(target):
 def test_wrong_labels_at_the_edge_do_not_alarm(target):
     """Streams in which labels are wrong, told and untold: all labels are there."""
     gate, (name, value) = calibrated(**target), *target.items()
-    told = untold = 0
+    aware_alarms = unaware_alarms = 0
     cells = {
         "frr": (0.9 * value, 0.08, 0.02, 0.9 * (1 - value)),
         "trr": (0.1, 0.1 * value, 0.1 * (1 - value), 0.8),
@@ -180,10 +185,12 @@ def test_wrong_labels_at_the_edge_do_not_alarm(target):
             wrong = ((kind == TR) | (kind == FA)) ^ mistaken
             for watch in watches:
                 watch.update(decided(kind >= FA), wrong)
-        untold += watches[0].tests[name].alarm is not None
-        told += watches[1].tests[name].alarm is not None
-    assert told == 0
-    assert untold == 10 or name == "frr"  # nearly all labelled correct are correct
+        unaware_alarms += watches[0].tests[name].alarm is not None
+        aware_alarms += watches[1].tests[name].alarm is not None
+    assert aware_alarms == 0
+    assert (
+        unaware_alarms == 10 or name == "frr"
+    )  # nearly all labelled correct are correct
 
 
 def test_a_broken_promise_is_found_all_the_same():
@@ -226,10 +233,10 @@ def test_a_state_keeps_its_noise(suffix, tmp_path):
         assert watch.label_noise == 0.02
         watch.update(doubts, errors)
     for noise, same in ((0.02, True), (0.0, False)):
-        whole = gate.watch(label_noise=noise)
+        uninterrupted = gate.watch(label_noise=noise)
         for _ in range(3):
-            whole.update(doubts, errors)
-        near = pytest.approx(evidence(whole), abs=1e-12)
+            uninterrupted.update(doubts, errors)
+        near = pytest.approx(evidence(uninterrupted), abs=1e-12)
         assert (evidence(watch) == near) is same
     for use in (
         lambda: require_state(path, gate, label_noise=0.01),
@@ -242,10 +249,10 @@ def test_a_state_keeps_its_noise(suffix, tmp_path):
 
 
 def test_a_target_of_ones_own_cannot_be_told_from_wrong_labels():
-    own = replace(gates.TARGETS["risk"], name="own", review_effect="even")
+    own_target = replace(gates.TARGETS["risk"], name="own", review_effect="even")
     gate = calibrated(risk=0.05)
     watch = gate.watch(label_noise=0.02)
-    watch.tests["risk"].target = own
+    watch.tests["risk"].target = own_target
     assert watch.verdict("risk") == "cannot tell"
     assert "labels may be wrong" in watch.untestable("risk")
 

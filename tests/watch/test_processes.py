@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from watch.streams import busy, calibrated, whole
+from watch.streams import busy, calibrated, snapshot
 
 import trustdoctor as td
 from trustdoctor.watch import require_state
@@ -74,7 +74,7 @@ def test_a_process_killed_in_a_large_update_leaves_the_state_as_it_was(
     assert killed.returncode == -9
     require_state(state, GATE)
     if begun:
-        assert whole(td.Watch.load(state, GATE)) == whole(busy(GATE))
+        assert snapshot(td.Watch.load(state, GATE)) == snapshot(busy(GATE))
     with td.Watch.open(state, GATE) as watch:
         watch.update([0.1], ids=["new"])
     assert td.Watch.load(state, GATE).totals.rows == (61 if begun else 1)

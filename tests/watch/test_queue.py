@@ -27,15 +27,17 @@ STREAMS = st.lists(
 REVIEWS = st.sampled_from([None, ALL, {"rejected": 1.0, "accepted": 0.5}])
 
 
-def drawn(watch, stream, known=lambda _: True):
+def drawn(watch, stream, has_label=lambda _: True):
     """Count batches whose rows are all drawn; where not `known`, labels come later."""
     number = 0
     for at, batch in enumerate(stream):
         ids = [f"{number + row}" for row in range(len(batch))]
-        kept, wrong = (np.array(side) for side in zip(*batch, strict=True))
-        label = [wrong[row] if known(number + row) else None for row in range(len(ids))]
+        accepted, wrong = (np.array(side) for side in zip(*batch, strict=True))
+        label = [
+            wrong[row] if has_label(number + row) else None for row in range(len(ids))
+        ]
         every = np.ones(len(ids), bool)
-        watch.update(decided(kept), label, ids=ids, reviewed=every, at=1 + at)
+        watch.update(decided(accepted), label, ids=ids, reviewed=every, at=1 + at)
         number += len(batch)
     return watch
 
@@ -47,12 +49,12 @@ def test_late_labels_in_any_order_are_labels_at_once(name, data, stream, review)
     at_once = drawn(GATES[name].watch(review=review), stream)
     late = drawn(GATES[name].watch(review=review), stream, lambda _: False)
     flat = [row for batch in stream for row in batch]
-    left = data.draw(st.permutations(range(len(flat))))
-    while left:
-        few = data.draw(st.integers(1, len(left)))
-        some, left = left[:few], left[few:]
-        labels = [flat[row][1] for row in some]
-        late.label(errors=labels, ids=list(map(str, some)), at=10)
+    remaining = data.draw(st.permutations(range(len(flat))))
+    while remaining:
+        size = data.draw(st.integers(1, len(remaining)))
+        chosen, remaining = remaining[:size], remaining[size:]
+        labels = [flat[row][1] for row in chosen]
+        late.label(errors=labels, ids=list(map(str, chosen)), at=10)
     assert evidence(late) == pytest.approx(evidence(at_once), abs=1e-9)
     for ours, theirs in zip(late.tests.values(), at_once.tests.values(), strict=True):
         assert ours.estimate() == pytest.approx(theirs.estimate(), abs=1e-12)
@@ -73,27 +75,27 @@ def test_any_pattern_of_missing_labels_is_in_the_promises_favour(
     name, stream, review, pattern
 ):
     """Evidence is at most that of all labels, after every update: it stays valid."""
-    told = dict(enumerate(pattern))
+    fates = dict(enumerate(pattern))
     full, gate = GATES[name].watch(review=review), GATES[name]
-    part = drawn(
+    partial = drawn(
         gate.watch(review=review, deadline=100.0),
         stream,
-        lambda row: told.get(row, "known") == "known",
+        lambda row: fates.get(row, "known") == "known",
     )
     flat = [row for batch in stream for row in batch]
     for row, (_, wrong) in enumerate(flat):
-        if told.get(row) == "late":
-            part.label(errors=[wrong], ids=[str(row)], at=50)
-        elif told.get(row) == "unsaid":
-            part.label(undecided=[True], ids=[str(row)], at=50)
-    part.update(decided([True]), ids=["last"], reviewed=[False], at=1000)
+        if fates.get(row) == "late":
+            partial.label(errors=[wrong], ids=[str(row)], at=50)
+        elif fates.get(row) == "unsaid":
+            partial.label(undecided=[True], ids=[str(row)], at=50)
+    partial.update(decided([True]), ids=["last"], reviewed=[False], at=1000)
     drawn(full, stream)
     full.update(decided([True]), ids=["last"], reviewed=[False], at=1000)
-    assert part.tests[name].evidence <= full.tests[name].evidence + 1e-9
-    lost = [row for row in range(len(flat)) if told.get(row) in ("unsaid", "lost")]
-    assert part.totals.unresolved == len(lost)
-    assert part.totals.labels == len(flat) - len(lost)
-    ours, theirs = part.tests[name].estimate(), full.tests[name].estimate()
+    assert partial.tests[name].evidence <= full.tests[name].evidence + 1e-9
+    lost = [row for row in range(len(flat)) if fates.get(row) in ("unsaid", "lost")]
+    assert partial.totals.unresolved == len(lost)
+    assert partial.totals.labels == len(flat) - len(lost)
+    ours, theirs = partial.tests[name].estimate(), full.tests[name].estimate()
     if ours and theirs:
         assert ours.low <= theirs.low + 1e-12
         assert ours.high >= theirs.high - 1e-12
@@ -116,7 +118,9 @@ def test_at_the_edge_the_mean_evidence_of_all_outcomes_is_1(name, bound, kinds):
     assert bound == (test.low if test.target.at_least else test.high)
     total = 0.0
     for outcome in product(kinds, repeat=3):
-        stream = [[KINDS[kind] for kind in part] for part in (outcome[:2], outcome[2:])]
+        stream = [
+            [KINDS[kind] for kind in batch] for batch in (outcome[:2], outcome[2:])
+        ]
         watch = drawn(GATES[name].watch(), stream)
         chance = math.prod(kinds[kind] for kind in outcome)
         total += chance * math.exp(watch.tests[name].evidence)
@@ -135,7 +139,7 @@ FAVOUR = {
 @pytest.mark.parametrize("why", ["lost", "cannot say"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_row_without_a_label_counts_as_the_table_says(name, why):
-    for accepted, (part, every) in zip((False, True), FAVOUR[name], strict=True):
+    for accepted, (counted, every) in zip((False, True), FAVOUR[name], strict=True):
         watch = GATES[name].watch(deadline=timedelta(days=1))
         watch.update(decided([accepted]), ids=["a"], reviewed=[True], at=DAY)
         if why == "cannot say":
@@ -145,7 +149,7 @@ def test_a_row_without_a_label_counts_as_the_table_says(name, why):
             assert watch.totals.unresolved == 0  # a day has not passed
             watch.update(decided([True]), ids=["c"], reviewed=[False], at=2 * DAY + 1)
         test = watch.tests[name]
-        assert (test.counted, test.n) == (part, every)
+        assert (test.counted, test.n) == (counted, every)
         assert watch.totals.unresolved == 1
         assert "got no label" in repr(watch)
         low, high = test.estimate()[1:3] if test.estimate() else (0.0, 1.0)
@@ -154,7 +158,7 @@ def test_a_row_without_a_label_counts_as_the_table_says(name, why):
 
 def definite(watch, name):
     """Return the rows that count for good."""
-    return sum(part.bet.n for part in watch.tests[name].settled.values())
+    return sum(bets.bet.n for bets in watch.tests[name].settled.values())
 
 
 def test_rows_count_for_good_in_the_order_of_the_draw():
@@ -183,13 +187,16 @@ def test_a_row_that_waits_does_not_hide_what_the_later_ones_show():
 
 @settings(max_examples=40)
 @given(
-    stream=STREAMS, name=st.sampled_from(NAMES), review=REVIEWS, known=st.integers(0)
+    stream=STREAMS,
+    name=st.sampled_from(NAMES),
+    review=REVIEWS,
+    label_bits=st.integers(0),
 )
 def test_at_every_look_evidence_is_at_most_that_of_all_labels(
-    stream, name, review, known
+    stream, name, review, label_bits
 ):
     """So whatever is late, an alarm comes only where all labels would alarm."""
-    part, full = (GATES[name].watch(review=review) for _ in range(2))
+    partial, full = (GATES[name].watch(review=review) for _ in range(2))
     number, most = 0, 0.0
     for at, batch in enumerate(stream):
         for row in range(1, len(batch) + 1):  # after each row of the draw
@@ -197,18 +204,21 @@ def test_at_every_look_evidence_is_at_most_that_of_all_labels(
                 GATES[name].watch(review=review), [*stream[:at], batch[:row]]
             )
             most = max(most, prefix.tests[name].evidence)
-        kept, wrong = (np.array(side) for side in zip(*batch, strict=True))
+        accepted, wrong = (np.array(side) for side in zip(*batch, strict=True))
         ids = [str(number + row) for row in range(len(batch))]
         every = np.ones(len(ids), bool)
-        some = [
-            e if known >> (number + row) & 1 else None for row, e in enumerate(wrong)
+        partial_labels = [
+            e if label_bits >> (number + row) & 1 else None
+            for row, e in enumerate(wrong)
         ]
-        part.update(decided(kept), some, ids=ids, reviewed=every, at=1 + at)
-        full.update(decided(kept), wrong, ids=ids, reviewed=every, at=1 + at)
+        partial.update(
+            decided(accepted), partial_labels, ids=ids, reviewed=every, at=1 + at
+        )
+        full.update(decided(accepted), wrong, ids=ids, reviewed=every, at=1 + at)
         number += len(batch)
-        assert part.tests[name].evidence <= full.tests[name].evidence + 1e-9
-        assert part.tests[name].peak <= most + 1e-9
-        ours, theirs = part.tests[name].estimate(), full.tests[name].estimate()
+        assert partial.tests[name].evidence <= full.tests[name].evidence + 1e-9
+        assert partial.tests[name].peak <= most + 1e-9
+        ours, theirs = partial.tests[name].estimate(), full.tests[name].estimate()
         if ours and theirs:
             assert ours.low <= theirs.low + 1e-12
             assert ours.high >= theirs.high - 1e-12
@@ -217,15 +227,15 @@ def test_at_every_look_evidence_is_at_most_that_of_all_labels(
 @pytest.mark.parametrize("name", NAMES)
 def test_while_labels_are_waited_for_nothing_is_claimed(name):
     """No label is known: the interval is all there is, and nothing alarms."""
-    kept = np.random.default_rng(0).random(1000) < 0.8
+    accepted = np.random.default_rng(0).random(1000) < 0.8
     watch = GATES[name].watch(review=ALL)
-    watch.update(decided(kept), ids=range(1000), reviewed=np.ones(1000, bool))
+    watch.update(decided(accepted), ids=range(1000), reviewed=np.ones(1000, bool))
     assert watch.verdict(name) != "alarm"
-    seen = watch.tests[name].estimate()
-    if seen is not None:
-        assert seen.low == 0.0
+    estimate = watch.tests[name].estimate()
+    if estimate is not None:
+        assert estimate.low == 0.0
         most = {"frr": 1.0, "trr": 1.0, "risk": 1.0, "joint": 0.8}[name]
-        assert seen.high >= most - 1e-3
+        assert estimate.high >= most - 1e-3
     assert watch.tests[name].peak == pytest.approx(0, abs=1e-9)
 
 
@@ -238,22 +248,22 @@ def test_intervals_cover_while_labels_come(name):
     for _ in range(5):
         watch = gate.watch(review=AUDIT)
         doubts, errors = rows(rng, 400)
-        kept = gate.accept(doubts)
-        mask = rng.random(400) < np.where(kept, 0.2, 1.0)
-        watch.update(decided(kept), ids=range(400), reviewed=mask)
+        accepted = gate.accept(doubts)
+        mask = rng.random(400) < np.where(accepted, 0.2, 1.0)
+        watch.update(decided(accepted), ids=range(400), reviewed=mask)
         order = sorted(np.flatnonzero(mask), key=lambda row: not errors[row])
-        for some in np.array_split(order, 8):
-            watch.label(errors=errors[some], ids=some)
-            seen = watch.tests[name].estimate()
-            assert seen is None or seen.low <= rate <= seen.high
+        for batch in np.array_split(order, 8):
+            watch.label(errors=errors[batch], ids=batch)
+            estimate = watch.tests[name].estimate()
+            assert estimate is None or estimate.low <= rate <= estimate.high
 
 
-def _rate(name, kept, wrong):
+def _rate(name, accepted, wrong):
     return {
-        "frr": (~kept[~wrong]).mean(),
-        "trr": (~kept[wrong]).mean(),
-        "risk": wrong[kept].mean(),
-        "joint": (kept & wrong).mean(),
+        "frr": (~accepted[~wrong]).mean(),
+        "trr": (~accepted[wrong]).mean(),
+        "risk": wrong[accepted].mean(),
+        "joint": (accepted & wrong).mean(),
     }[name]
 
 
@@ -263,15 +273,15 @@ def test_errors_that_come_first_alarm_by_arrival_and_not_in_order():
     in_order = by_arrival = 0
     for _ in range(20):
         wrong = rng.random(400) < 0.05
-        kept, ids = decided(np.ones(400, bool)), np.arange(400)
+        all_accepted, ids = decided(np.ones(400, bool)), np.arange(400)
         first = np.argsort(~wrong, kind="stable")[:100]
         watch = gate.watch(review=ALL)
-        watch.update(kept, ids=ids, reviewed=np.ones(400, bool))
+        watch.update(all_accepted, ids=ids, reviewed=np.ones(400, bool))
         watch.label(errors=wrong[first], ids=ids[first])
         in_order += watch.verdict("risk") == "alarm"
-        plain = gate.watch().update(kept, ids=ids)
-        few = decided(np.ones(100, bool))
-        plain.label(few, wrong[first], ids=ids[first])
+        plain = gate.watch().update(all_accepted, ids=ids)
+        first_hundred = decided(np.ones(100, bool))
+        plain.label(first_hundred, wrong[first], ids=ids[first])
         by_arrival += plain.verdict("risk") == "alarm"
     assert in_order == 0
     assert by_arrival >= 18
@@ -319,7 +329,7 @@ def test_batches_without_ids_take_labels_in_their_order():
 
 
 @pytest.mark.parametrize(
-    ("how", "error", "match"),
+    ("arguments", "error", "match"),
     [
         ({"errors": [True]}, InputError, "pass ids=, or batch="),
         ({"ids": ["a"]}, LabelsMissingError, "late labels are missing"),
@@ -335,12 +345,12 @@ def test_batches_without_ids_take_labels_in_their_order():
     ],
     ids=str,
 )
-def test_late_labels_that_fit_nothing_are_refused(how, error, match):
+def test_late_labels_that_fit_nothing_are_refused(arguments, error, match):
     watch = GATES["frr"].watch()
     watch.update(decided([True, False]), ids=["a", "b"], reviewed=None)
     watch.update(decided([True]), ids=["c"], reviewed=[True])
     with pytest.raises(error, match=match):
-        watch.label(**how)
+        watch.label(**arguments)
     assert watch.totals.updates == 2
 
 

@@ -27,10 +27,12 @@ def test_the_level_is_split_and_the_promise_is_the_null(target):
 def test_accepting_is_tested_against_what_calibration_saw():
     """Between Clopper-Pearson's limits, at a tenth of the level's part."""
     gate = calibrated()
-    kept = int(gate.accept(rows(np.random.default_rng(7), 3000)[0]).sum())
+    n_accepted = int(gate.accept(rows(np.random.default_rng(7), 3000)[0]).sum())
     test, tail = gate.watch(level=0.1).tests["accepted"], 0.1 / 10 / 2 / 2
-    assert test.low == pytest.approx(beta.ppf(tail, kept, 3001 - kept))
-    assert test.high == pytest.approx(beta.ppf(1 - tail, kept + 1, 3000 - kept))
+    assert test.low == pytest.approx(beta.ppf(tail, n_accepted, 3001 - n_accepted))
+    assert test.high == pytest.approx(
+        beta.ppf(1 - tail, n_accepted + 1, 3000 - n_accepted)
+    )
 
 
 def test_drift_is_found_without_labels():
@@ -154,7 +156,7 @@ def test_gates_that_promise_nothing_are_watched_for_drift_alone():
 @pytest.fixture
 def plugin():
     """Targets of one's own, by what they are among the rows reviewed."""
-    made = []
+    registered = []
 
     def register(fraction, **options):
         target = Target(
@@ -166,11 +168,11 @@ def plugin():
             fraction=fraction,
             **options,
         )  # fmt: skip
-        made.append(td.register_target(target))
+        registered.append(td.register_target(target))
         return calibrated(toy=0.5)
 
     yield register
-    for target in made:
+    for target in registered:
         del gates.TARGETS[target.name]
 
 
@@ -199,12 +201,12 @@ def test_a_share_of_ones_own_may_be_a_least_one(plugin):
         ids = [f"{at}-{row}" for row in range(100)]
         watch.update(doubts, ids=ids, reviewed=drawn)
         assert watch.verdict("toy") in ("holds", "no rows yet")
-        came = np.flatnonzero(drawn)
-        for some in (came[::2], came[1::2]):
-            watch.label(errors=errors[some], ids=[ids[row] for row in some])
+        drawn_rows = np.flatnonzero(drawn)
+        for batch in (drawn_rows[::2], drawn_rows[1::2]):
+            watch.label(errors=errors[batch], ids=[ids[row] for row in batch])
             assert watch.verdict("toy") in ("holds", "no rows yet")
-    seen = watch.tests["toy"].estimate()
-    assert seen.low < 0.72 < seen.high
+    estimate = watch.tests["toy"].estimate()
+    assert estimate.low < 0.72 < estimate.high
     assert watch.tests["toy"].peak < 2
 
 

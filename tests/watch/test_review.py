@@ -33,10 +33,10 @@ RATES = [
 @given(rejected=SHARES, accepted=SHARES, value=st.floats(0, 1))
 def test_among_and_whole_are_inverses(name, rejected, accepted, value):
     review, target = Review(rejected, accepted), gates.TARGETS[name]
-    seen = review.reviewed_rate(target, value)
-    assert 0 <= seen <= 1
+    rate = review.reviewed_rate(target, value)
+    assert 0 <= rate <= 1
     if name != "joint" or value != 1:
-        assert review.overall_rate(target, seen) == pytest.approx(value, abs=1e-9)
+        assert review.overall_rate(target, rate) == pytest.approx(value, abs=1e-9)
 
 
 @pytest.mark.parametrize("rates", RATES, ids=str)
@@ -46,19 +46,24 @@ def test_the_null_is_the_rate_among_the_rows_reviewed(name, rates):
     rng, n = np.random.default_rng(3), 100_000
     review, target = Review(*rates), gates.TARGETS[name]
     wrong = rng.random(n) < 0.2
-    kept = rng.random(n) < np.where(wrong, 0.3, 0.9)
-    drawn = rng.random(n) < np.where(kept, review.accepted, review.rejected)
+    accepted = rng.random(n) < np.where(wrong, 0.3, 0.9)
+    drawn = rng.random(n) < np.where(accepted, review.accepted, review.rejected)
     rate = {"frr": 0.1, "trr": 0.7, "risk": 0.06 / 0.78, "joint": 0.06}[name]
 
     def table(of):
-        sides = ((~kept & ~wrong), (~kept & wrong), (kept & wrong), (kept & ~wrong))
+        sides = (
+            (~accepted & ~wrong),
+            (~accepted & wrong),
+            (accepted & wrong),
+            (accepted & ~wrong),
+        )
         return Confusion(*(int((side & of).sum()) for side in sides))
 
-    part, every = target.fraction(table(drawn))
+    numerator, denominator = target.fraction(table(drawn))
     if name == "joint":
-        every = n  # thinning: of all rows
-    found = binomtest(part, every, review.reviewed_rate(target, rate))
-    assert found.pvalue > 1e-3
+        denominator = n  # thinning: of all rows
+    outcome = binomtest(numerator, denominator, review.reviewed_rate(target, rate))
+    assert outcome.pvalue > 1e-3
 
 
 @pytest.mark.parametrize("rates", RATES, ids=str)
@@ -72,9 +77,9 @@ def test_at_the_edge_known_rates_alarm_at_most_at_the_level(target, rates):
         for batch in range(10):
             review = Review(*rates) if batch % 2 else Review(1.0, 0.5)
             n = int(rng.integers(20, 400))
-            wrong, kept = _at_the_edge(rng, n, name, value)
-            drawn = rng.random(n) < np.where(kept, review.accepted, review.rejected)
-            watch.update(decided(kept), wrong, reviewed=drawn, review=review)
+            wrong, accepted = _at_the_edge(rng, n, name, value)
+            drawn = rng.random(n) < np.where(accepted, review.accepted, review.rejected)
+            watch.update(decided(accepted), wrong, reviewed=drawn, review=review)
         alarms += watch.tests[name].peak >= watch.tests[name].limit
     level = watch.tests[name].level
     assert 0.1 < level < 0.2
@@ -84,23 +89,23 @@ def test_at_the_edge_known_rates_alarm_at_most_at_the_level(target, rates):
 def _at_the_edge(rng, n, name, value):
     """Draw errors and decisions so that the rate is the value itself."""
     wrong = rng.random(n) < (value / 0.5 if name == "joint" else 0.2)
-    kept = rng.random(n) < np.where(wrong, 0.5, 0.9)
+    accepted = rng.random(n) < np.where(wrong, 0.5, 0.9)
     if name == "frr":
-        kept = np.where(wrong, kept, rng.random(n) >= value)
+        accepted = np.where(wrong, accepted, rng.random(n) >= value)
     elif name == "trr":
-        kept = np.where(wrong, rng.random(n) >= value, kept)
+        accepted = np.where(wrong, rng.random(n) >= value, accepted)
     elif name == "risk":
-        wrong = np.where(kept, rng.random(n) < value, wrong)
-    return wrong, kept
+        wrong = np.where(accepted, rng.random(n) < value, wrong)
+    return wrong, accepted
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_equal_rates_of_one_are_no_rates_but_for_chance(target):
     gate = calibrated(**target)
     doubts, errors = rows(np.random.default_rng(1), 500)
-    known = gate.watch(review=ALL).update(doubts, errors)
+    with_rates = gate.watch(review=ALL).update(doubts, errors)
     plain = gate.watch().update(doubts, errors)
-    assert evidence(known) == pytest.approx(evidence(plain), abs=1e-9)
+    assert evidence(with_rates) == pytest.approx(evidence(plain), abs=1e-9)
 
 
 def test_changed_rates_begin_another_window():
@@ -132,7 +137,9 @@ def test_changed_rates_begin_another_window():
 def test_rates_that_show_nothing_are_said(rates, blind):
     odd = Target("odd", "{}", "", {}, fraction=lambda c: (c.rejected_correct, c.n))
     targets = [*(gates.TARGETS[name] for name in ("frr", "trr", "risk", "joint")), odd]
-    assert {one.name for one in targets if Review(*rates).untestable(one)} == blind
+    assert {
+        target.name for target in targets if Review(*rates).untestable(target)
+    } == blind
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
@@ -144,8 +151,8 @@ def test_without_an_audit_it_cannot_tell(target):
         watch = gate.watch(review=review)
         for _ in range(20):
             doubts, errors = rows(rng, 100)
-            known = np.where(gate.accept(doubts), np.nan, errors)
-            watch.update(doubts, known)
+            labels_of_rejected = np.where(gate.accept(doubts), np.nan, errors)
+            watch.update(doubts, labels_of_rejected)
             assert watch.verdict(name) in ("cannot tell", "no rows yet")
         assert watch.verdict(name) == "cannot tell"
         assert not watch.alarm
@@ -194,10 +201,10 @@ def test_random_labels_seldom_look_chosen():
         sampling = Sampling()
         for _ in range(50):
             n = int(rng.integers(5, 300))
-            kept = rng.random(n) < 0.8
+            accepted = rng.random(n) < 0.8
             drawn = rng.random(n) < 0.1
-            found = map(int, (kept.sum(), drawn.sum(), (kept & drawn).sum()))
-            sampling = sampling.add(None, n, *found)
+            counted = map(int, (accepted.sum(), drawn.sum(), (accepted & drawn).sum()))
+            sampling = sampling.add(None, n, *counted)
             wrong += bool(sampling.untestable(gates.TARGETS["frr"]))
             looks += 1
     assert wrong / looks < 0.01
@@ -280,12 +287,12 @@ ACCEPTED = np.random.default_rng(0).random(N_DRAWS) < 0.7
 def test_rows_are_drawn_at_the_rates():
     watch = DRAW_GATE.watch(review={"rejected": 0.5, "accepted": 0.02})
     drawn = watch.draw(ACCEPTED, ids=np.arange(N_DRAWS))
-    for kept, rate in ((ACCEPTED, 0.02), (~ACCEPTED, 0.5)):
-        assert binomtest(int(drawn[kept].sum()), int(kept.sum()), rate).pvalue > 1e-3
-    every = DRAW_GATE.watch(review={"rejected": 1, "accepted": 0}).draw(
+    for side, rate in ((ACCEPTED, 0.02), (~ACCEPTED, 0.5)):
+        assert binomtest(int(drawn[side].sum()), int(side.sum()), rate).pvalue > 1e-3
+    denominator = DRAW_GATE.watch(review={"rejected": 1, "accepted": 0}).draw(
         ACCEPTED, ids=range(N_DRAWS)
     )
-    assert np.array_equal(every, ~ACCEPTED)
+    assert np.array_equal(denominator, ~ACCEPTED)
 
 
 def test_the_same_rows_are_drawn_again_in_any_order_and_by_any_replica():
@@ -305,14 +312,14 @@ def test_the_same_rows_are_drawn_again_in_any_order_and_by_any_replica():
 
 
 def test_a_higher_rate_draws_the_same_rows_and_more():
-    few, more = (
+    smaller, larger = (
         DRAW_GATE.watch(review={"rejected": 1, "accepted": a}).draw(
             ACCEPTED, ids=range(N_DRAWS)
         )
         for a in (0.1, 0.3)
     )
-    assert not (few & ~more).any()
-    assert more.sum() > few.sum()
+    assert not (smaller & ~larger).any()
+    assert larger.sum() > smaller.sum()
 
 
 def test_another_gate_draws_other_rows():
@@ -381,16 +388,16 @@ def test_drawing_updating_and_labelling_go_together():
         ids = [f"{day}-{row}" for row in range(300)]
         drawn = watch.draw(DRAW_GATE.accept(doubts), ids=ids)
         watch.update(doubts, ids=ids, reviewed=drawn)
-        own = np.flatnonzero(drawn)
-        watch.label(errors=errors[own], ids=[ids[row] for row in own])
+        drawn_rows = np.flatnonzero(drawn)
+        watch.label(errors=errors[drawn_rows], ids=[ids[row] for row in drawn_rows])
     assert watch.verdict("frr") == "holds"
     assert len(watch.queue) == 0
     assert watch.totals.labels == watch.sampling.accepted.drawn + (
         watch.sampling.rejected.drawn
     )
-    seen = watch.tests["frr"].estimate()
+    estimate = watch.tests["frr"].estimate()
     truth = (DRAW_GATE.accept(rows(rng, 100_000, rate=0.0)[0]) == 0).mean()
-    assert seen.low < truth < seen.high
+    assert estimate.low < truth < estimate.high
 
 
 GATES = {
@@ -412,10 +419,10 @@ def watched(gate, accepted=0, rejected=0, batches=20, size=300, *, rates=AUDIT):
     rng, watch = np.random.default_rng(0), gate.watch(review=rates)
     for _ in range(batches):
         doubts, errors = rows(rng, size)
-        kept, drawn = gate.accept(doubts), np.zeros(size, bool)
+        is_accepted, drawn = gate.accept(doubts), np.zeros(size, bool)
         for kind, name, first in (
-            (kept, "accepted", accepted),
-            (~kept, "rejected", rejected),
+            (is_accepted, "accepted", accepted),
+            (~is_accepted, "rejected", rejected),
         ):
             drawn[kind] = choose(rng, doubts[kind], rates[name], first)
         watch.update(doubts, np.where(drawn, errors, np.nan), reviewed=drawn)
@@ -444,7 +451,7 @@ def test_rejected_rows_matter_where_they_count(name, verdict):
 
 
 def mean_evidence(doubts, drawn):
-    """Return the mean evidence of one batch over all draws of so many rows."""
+    """Return the mean evidence of one batch over all draws of `drawn` rows."""
     values = []
     for rows_drawn in combinations(range(len(doubts)), drawn):
         mask = np.isin(np.arange(len(doubts)), rows_drawn)
@@ -520,9 +527,9 @@ def test_late_labels_are_compared_with_the_rows_they_come_with(first):
             doubts, errors = rows(rng, 200)
             names = {"ids": [f"{day}-{k}" for k in range(200)]}
             names = names if way == "ids" else {"batch": str(day)}
-            kept = gate.accept(doubts)
-            drawn = ~kept
-            drawn[kept] = choose(rng, doubts[kept], 0.3, first)
+            accepted = gate.accept(doubts)
+            drawn = ~accepted
+            drawn[accepted] = choose(rng, doubts[accepted], 0.3, first)
             watch.update(doubts, **names)
             watch.label(doubts, np.where(drawn, errors, np.nan), **names)
         assert watch.verdict("risk") == ("cannot tell" if first else "holds")
@@ -572,20 +579,20 @@ def test_states_keep_what_was_compared(suffix, tmp_path):
     """Also rows that wait to be compared, of infinite doubt."""
     path, rng = tmp_path / f"state{suffix}", np.random.default_rng(0)
     gate = GATES["risk"]
-    whole = gate.watch(review=AUDIT)
+    uninterrupted = gate.watch(review=AUDIT)
     for _ in range(8):
         doubts, errors = rows(rng, 50)
         doubts[0] = math.inf
         drawn = choose(rng, doubts, 0.2, 1)
         labels = np.where(drawn, errors, np.nan)
-        whole.update(doubts, labels, reviewed=drawn)
+        uninterrupted.update(doubts, labels, reviewed=drawn)
         with td.Watch.open(path, gate, review=AUDIT) as watch:
             watch.update(doubts, labels, reviewed=drawn)
     for name in ("among_accepted", "among_rejected"):
-        kept, wanted = (getattr(w.sampling, name) for w in (watch, whole))
-        assert kept.evidence == wanted.evidence
-        assert kept.doubts.tolist() == wanted.doubts.tolist()
-        assert kept.drawn.tolist() == wanted.drawn.tolist()
+        actual, wanted = (getattr(w.sampling, name) for w in (watch, uninterrupted))
+        assert actual.evidence == wanted.evidence
+        assert actual.doubts.tolist() == wanted.doubts.tolist()
+        assert actual.drawn.tolist() == wanted.drawn.tolist()
     assert watch.sampling.among_accepted.starts
 
 

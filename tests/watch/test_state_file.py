@@ -9,7 +9,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 import tampered_documents
-from watch.streams import ALL, busy, calibrated, decided, whole
+from watch.streams import ALL, busy, calibrated, decided, snapshot
 
 import trustdoctor as td
 from trustdoctor import envelope
@@ -30,7 +30,7 @@ def test_a_state_comes_back_as_it_was(suffix, tmp_path):
     ):
         watch.save(path)
         again = td.Watch.load(path, GATE)
-        assert whole(again) == whole(watch)
+        assert snapshot(again) == snapshot(watch)
         assert [entry.time for entry in again.records()] == [
             entry.time for entry in watch.records()
         ]
@@ -60,13 +60,13 @@ def test_a_state_is_opened_changed_and_saved(suffix, tmp_path):
     with pytest.raises(InputError), td.Watch.open(path, GATE) as watch:
         watch.update([0.1]).update([np.nan])
     assert td.Watch.load(path, GATE).tests["accepted"].n == 4
-    asked = {"review": ALL, "deadline": 5}
-    with pytest.raises(InputError), td.Watch.open(path, GATE, **asked) as watch:
+    options = {"review": ALL, "deadline": 5}
+    with pytest.raises(InputError), td.Watch.open(path, GATE, **options) as watch:
         watch.update([0.1], ids=["a"]).update([np.nan])
-    kept = td.Watch.load(path, GATE)
-    assert kept.tests["accepted"].n == 4
-    assert kept.review is None
-    assert dict(kept.ledger.items()) == {}
+    stored = td.Watch.load(path, GATE)
+    assert stored.tests["accepted"].n == 4
+    assert stored.review is None
+    assert dict(stored.ledger.items()) == {}
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -113,7 +113,7 @@ def test_a_closed_watch_can_still_be_read(suffix, tmp_path):
     for other in SUFFIXES:
         watch.save(tmp_path / f"copy{other}")
         copy = td.Watch.load(tmp_path / f"copy{other}", GATE)
-        assert whole(copy) == whole(watch)
+        assert snapshot(copy) == snapshot(watch)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -239,47 +239,47 @@ def test_a_state_of_json_may_become_too_large(tmp_path, monkeypatch):
 # --- tampering ---------------------------------------------------------------------
 
 
-def refused_or_whole(load, text, what, tmp_path):
+def refused_or_exact(load, text, change, tmp_path):
     """Return whether a changed state loads; then it is what its file says."""
     try:
         watch = load()
     except FileError as error:
-        assert "\n" not in str(error), what  # noqa: PT017
-        assert len(str(error)) < 600, what  # noqa: PT017
+        assert "\n" not in str(error), change  # noqa: PT017
+        assert len(str(error)) < 600, change  # noqa: PT017
         return False
-    assert what[-1] != "twice", what
+    assert change[-1] != "twice", change
     watch.save(tmp_path / "new.json")
     again = json.loads((tmp_path / "new.json").read_text())
-    told = json.loads(text)
-    if "history" not in told:  # of a database
-        again = {name: again[name] for name in told}
-    assert tampered_documents.same(again, told), what
+    document = json.loads(text)
+    if "history" not in document:  # of a database
+        again = {name: again[name] for name in document}
+    assert tampered_documents.same(again, document), change
     repr(watch), watch.to_dict(), watch.history
     watch.update([0.3], [True], at=5000)
-    known = [key[2:] for key, _ in watch.ledger.items() if key.startswith("r:")]
-    names = [*known, "new"]
+    ledger_keys = [key[2:] for key, _ in watch.ledger.items() if key.startswith("r:")]
+    names = [*ledger_keys, "new"]
     watch.update([0.3] * len(names), [True] * len(names), ids=names, at=10**9)
-    assert all(math.isfinite(test.peak) for test in watch.tests.values()), what
+    assert all(math.isfinite(test.peak) for test in watch.tests.values()), change
     return True
 
 
 @pytest.mark.parametrize(
-    "part",
+    "remainder",
     [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 31))],
 )
-def test_a_tampered_state_is_refused_or_whole(part, tmp_path, monkeypatch):
+def test_a_tampered_state_is_refused_or_whole(remainder, tmp_path, monkeypatch):
     """Every 31st change here, all of them in the soak."""
     busy(GATE).save(tmp_path / "state.json")
     content = json.loads((tmp_path / "state.json").read_text())
-    kept = 0
-    for number, (what, text) in enumerate(tampered_documents.mutants(content)):
-        if number % 31 != part:
+    n_loaded = 0
+    for number, (change, text) in enumerate(tampered_documents.mutants(content)):
+        if number % 31 != remainder:
             continue
         monkeypatch.setattr(envelope, "read_bounded", lambda *_, text=text: text)
-        kept += refused_or_whole(
-            lambda: td.Watch.load("state.json", GATE), text, what, tmp_path
+        n_loaded += refused_or_exact(
+            lambda: td.Watch.load("state.json", GATE), text, change, tmp_path
         )
-    assert kept
+    assert n_loaded
 
 
 def test_a_tampered_database_is_refused_or_whole(tmp_path):
@@ -287,14 +287,14 @@ def test_a_tampered_database_is_refused_or_whole(tmp_path):
     busy(GATE).save(path)
     with closing(sqlite3.connect(path)) as store:
         (text,) = store.execute("SELECT value FROM state").fetchone()
-    for number, (what, other) in enumerate(
+    for number, (change, other) in enumerate(
         tampered_documents.mutants(json.loads(text))
     ):
         if number % 150:
             continue
         with closing(sqlite3.connect(path)) as store, store:
             store.execute("UPDATE state SET value = ?", (other,))
-        refused_or_whole(lambda: td.Watch.load(path, GATE), other, what, tmp_path)
+        refused_or_exact(lambda: td.Watch.load(path, GATE), other, change, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -368,11 +368,11 @@ def test_a_refusal_that_is_kept_locks_nothing(change, tmp_path, monkeypatch):
     busy(GATE).save(path)
     with closing(sqlite3.connect(path)) as store, store:
         store.execute(change)
-    with pytest.raises(FileError) as kept:
+    with pytest.raises(FileError) as refusal:
         td.Watch.load(path, GATE)
     with closing(sqlite3.connect(path, timeout=0.5)) as store, store:
         store.execute("DROP TABLE state")
-    assert kept.value.__traceback__
+    assert refusal.value.__traceback__
 
 
 def test_the_history_can_be_read_within_a_large_update(tmp_path, monkeypatch):

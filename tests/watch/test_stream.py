@@ -67,47 +67,51 @@ class Stream:
     def call(self, most):
         """Return rows, labels of some that came by now in any order, and the time."""
         self.time += 30
-        came = [self.arrived(int(n)) for n in self.rng.integers(1, most, 2)]
+        arrivals = [self.arrived(int(n)) for n in self.rng.integers(1, most, 2)]
         able = [key for key in self.wrong if self.time - self.since[key] < DEADLINE]
-        left = self.rng.permutation(able)
-        keys = left[: int(self.rng.integers(0, len(left) + 1))].tolist()
-        known = [self.wrong.pop(key) for key in keys]
-        known = [UNDECIDED if self.rng.random() < 0.1 else one for one in known]
-        return came, StreamLabels(keys, known), self.time
+        shuffled = self.rng.permutation(able)
+        keys = shuffled[: int(self.rng.integers(0, len(shuffled) + 1))].tolist()
+        labels = [self.wrong.pop(key) for key in keys]
+        labels = [UNDECIDED if self.rng.random() < 0.1 else label for label in labels]
+        return arrivals, StreamLabels(keys, labels), self.time
 
 
-def split(came, at):
-    """Return the rows before and after some."""
+def split(stream_rows, at):
+    """Return the rows before and from `at`."""
     out = []
-    for part in (slice(None, at), slice(at, None)):
-        drawn = came.drawn[part]
-        start = int(came.drawn[:at].sum()) if part.start else 0
-        keys = came.keys[start : start + int(drawn.sum())]
-        groups = None if came.groups is None else came.groups[part]
-        out.append(StreamRows(came.accepted[part], drawn, keys, came.review, groups))
+    for side in (slice(None, at), slice(at, None)):
+        drawn = stream_rows.drawn[side]
+        start = int(stream_rows.drawn[:at].sum()) if side.start else 0
+        keys = stream_rows.keys[start : start + int(drawn.sum())]
+        groups = None if stream_rows.groups is None else stream_rows.groups[side]
+        out.append(
+            StreamRows(
+                stream_rows.accepted[side], drawn, keys, stream_rows.review, groups
+            )
+        )
     return out
 
 
-def one_by_one(watch, came, said, at, labels=None):
+def one_by_one(watch, arrivals, stream_labels, at, labels=None):
     """Count rows as updates; the errors are known at once where `labels` has them."""
-    for part in came:
-        keys = iter(part.keys)
-        for row, kept in enumerate(part.accepted):
-            drawn = bool(part.drawn[row])
+    for arrival in arrivals:
+        keys = iter(arrival.keys)
+        for row, accepted in enumerate(arrival.accepted):
+            drawn = bool(arrival.drawn[row])
             key = int(next(keys)) if drawn else None
             watch.update(
-                decided([kept]),
+                decided([accepted]),
                 None if labels is None or not drawn else [labels[key]],
                 ids=[key] if drawn else None,
-                groups=None if part.groups is None else [part.groups[row]],
+                groups=None if arrival.groups is None else [arrival.groups[row]],
                 reviewed=[drawn],
-                review=part.review,
+                review=arrival.review,
                 at=at,
             )
-    for key, known in zip(said.keys, said.labels, strict=True):
+    for key, label in zip(stream_labels.keys, stream_labels.labels, strict=True):
         if f"r:{key}" in watch.queue:
-            mute = known == UNDECIDED
-            error = [None if mute else known]
+            mute = label == UNDECIDED
+            error = [None if mute else label]
             watch.label(errors=error, undecided=[mute], ids=[key], at=at)
     return watch
 
@@ -122,23 +126,23 @@ def waiting(watch):
             if isinstance(batch, WaitingStream)
             else [batch.time] * len(keys)
         )
-        rest = zip(keys, times, batch.accepted, batch.labels, strict=True)
-        out += list(rest)[batch.n_counted :]
+        rows = zip(keys, times, batch.accepted, batch.labels, strict=True)
+        out += list(rows)[batch.n_counted :]
     return [row for row in out if row[0]]
 
 
-def bets(parts):
+def bets(group_bets):
     """Return of each group what is exact, and what is rounded."""
     exact, close = {}, {}
-    for group, part in sorted(parts.items(), key=str):
-        bet = part.bet
+    for group, settled in sorted(group_bets.items(), key=str):
+        bet = settled.bet
         exact[group] = (
             bet.n,
             bet.counted,
             bet.starts,
             bet.unstaked,
-            part.window,
-            part.review,
+            settled.window,
+            settled.review,
         )
         close[group] = [*bet.log_sums[bet.sides].ravel(), bet.peak, bet.evidence]
     return exact, close
@@ -175,21 +179,21 @@ def require_same(ours, theirs):
 def test_rows_in_any_chunks_are_rows_one_at_a_time(name, seed):
     """Review rates change, labels come in any order or never, windows end."""
     gate, rng = GATES[name], np.random.default_rng(seed)
-    whole, cut, slow = (gate.watch(window=5, deadline=DEADLINE) for _ in range(3))
+    at_once, cut, slow = (gate.watch(window=5, deadline=DEADLINE) for _ in range(3))
     stream = Stream(gate, seed)
-    for came, said, at in stream.calls:
-        follow(whole, came, said, at)
-        for part in came:
-            for some in split(part, int(rng.integers(len(part.accepted) + 1))):
-                follow(cut, [some], StreamLabels(), at)
-        follow(cut, [], said, at)
-        one_by_one(slow, came, said, at)
-        for fast in (whole, cut):
+    for arrivals, stream_labels, at in stream.calls:
+        follow(at_once, arrivals, stream_labels, at)
+        for arrival in arrivals:
+            for chunk in split(arrival, int(rng.integers(len(arrival.accepted) + 1))):
+                follow(cut, [chunk], StreamLabels(), at)
+        follow(cut, [], stream_labels, at)
+        one_by_one(slow, arrivals, stream_labels, at)
+        for fast in (at_once, cut):
             require_same(fast, slow)
             for count in ("rows", "accepted", "labels", "unresolved"):
                 assert getattr(fast.totals, count) == getattr(slow.totals, count)
     last = [stream.arrived(1)], StreamLabels(), stream.time + 200
-    require_same_after(whole, slow, last)
+    require_same_after(at_once, slow, last)
 
 
 def require_same_after(ours, theirs, last):
@@ -199,9 +203,9 @@ def require_same_after(ours, theirs, last):
     require_same(ours, theirs)
     key = last[0][0].keys
     if len(key):
-        said = StreamLabels(key, [CORRECT])
-        follow(ours, [], said, last[2])
-        one_by_one(theirs, [], said, last[2])
+        stream_labels = StreamLabels(key, [CORRECT])
+        follow(ours, [], stream_labels, last[2])
+        one_by_one(theirs, [], stream_labels, last[2])
     assert not ours.queue.batches
     for name, test in ours.tests.items():
         require_same_bets(
@@ -217,10 +221,10 @@ def test_labels_that_come_at_once_give_the_same_peaks(name, seed):
     fast, slow = gate.watch(window=50), gate.watch(window=50)
     stream = Stream(gate, seed, calls=0)
     for at in range(1, 4):
-        came = [stream.arrived(25) for _ in range(2)]
-        said = StreamLabels(list(stream.wrong), list(stream.wrong.values()))
-        follow(fast, came, said, at)
-        one_by_one(slow, came, StreamLabels(), at, stream.wrong)
+        arrivals = [stream.arrived(25) for _ in range(2)]
+        stream_labels = StreamLabels(list(stream.wrong), list(stream.wrong.values()))
+        follow(fast, arrivals, stream_labels, at)
+        one_by_one(slow, arrivals, StreamLabels(), at, stream.wrong)
         stream.wrong = {}
     require_same(fast, slow)
     for key, test in fast.tests.items():
@@ -237,8 +241,11 @@ def state(watch):
 def test_the_same_calls_give_the_same_bits_and_so_does_a_state(name):
     gate = GATES[name]
     once, twice, stored = (gate.watch(deadline=DEADLINE) for _ in range(3))
-    for came, said, at in Stream(gate, 3, calls=8).calls:
-        entries = [follow(watch, came, said, at) for watch in (once, twice, stored)]
+    for arrivals, stream_labels, at in Stream(gate, 3, calls=8).calls:
+        entries = [
+            follow(watch, arrivals, stream_labels, at)
+            for watch in (once, twice, stored)
+        ]
         assert entries[0] == entries[1] == entries[2]
         stored = from_state(to_state(stored), gate)
         assert not stored.entries
@@ -267,24 +274,30 @@ def test_a_followed_watch_is_saved_and_goes_on(tmp_path):
 
 def test_updates_and_followed_rows_wait_in_one_queue():
     gate = GATES["risk"]
-    one, review = gate.watch(review=AUDIT), Review(**AUDIT)
-    one.update(decided([True]), ids=["a"], reviewed=[True], at=1.0)
+    watch, review = gate.watch(review=AUDIT), Review(**AUDIT)
+    watch.update(decided([True]), ids=["a"], reviewed=[True], at=1.0)
     follow(
-        one, [StreamRows([True], [True], [7], review)], StreamLabels([7], [WRONG]), 2.0
+        watch,
+        [StreamRows([True], [True], [7], review)],
+        StreamLabels([7], [WRONG]),
+        2.0,
     )
-    one.update(decided([True]), [True], ids=["b"], reviewed=[True], at=3.0)
-    assert not one.tests["risk"].settled[None].bet.n
-    one.label(errors=[True], ids=["a"], at=4.0)
-    assert (one.tests["risk"].n, one.tests["risk"].counted) == (3, 3)
-    assert not one.queue.batches
+    watch.update(decided([True]), [True], ids=["b"], reviewed=[True], at=3.0)
+    assert not watch.tests["risk"].settled[None].bet.n
+    watch.label(errors=[True], ids=["a"], at=4.0)
+    assert (watch.tests["risk"].n, watch.tests["risk"].counted) == (3, 3)
+    assert not watch.queue.batches
 
 
 def test_the_first_label_counts_and_others_are_ignored():
     gate, review = GATES["risk"], Review(**AUDIT)
     watch = gate.watch(review=review)
-    came = StreamRows([True, True], [True, True], ["5", "9"], review)
+    stream_rows = StreamRows([True, True], [True, True], ["5", "9"], review)
     entry = follow(
-        watch, [came], StreamLabels(["5", "5", "77"], [WRONG, CORRECT, WRONG]), 1.0
+        watch,
+        [stream_rows],
+        StreamLabels(["5", "5", "77"], [WRONG, CORRECT, WRONG]),
+        1.0,
     )
     assert (entry.labels, entry.waiting, entry.rows) == (1, 1, 2)
     entry = follow(
@@ -333,8 +346,8 @@ def test_rows_that_are_not_drawn_cost_nothing_while_they_wait():
     keys = 1 + np.flatnonzero(drawn)
     follow(watch, [StreamRows(accepted, drawn, keys, review)], StreamLabels(), 1.0)
     (run,) = watch.queue.streams
-    kept = (run.indices, run.keys, run.times, run.accepted, run.labels)
-    assert sum(one.nbytes for one in kept) == 22 * len(keys)
+    arrays = (run.indices, run.keys, run.times, run.accepted, run.labels)
+    assert sum(array.nbytes for array in arrays) == 22 * len(keys)
     assert len(to_state(watch)) < 30 * len(keys)
     test = watch.tests["joint"]
     assert test.n - test.settled[None].bet.n == 20_000
@@ -362,7 +375,7 @@ REVIEW = Review(**AUDIT)
 
 
 @pytest.mark.parametrize(
-    ("came", "said", "match"),
+    ("arrivals", "stream_labels", "match"),
     [
         ([StreamRows([True], [True], [], REVIEW)], StreamLabels(), "expected 1 keys"),
         ([StreamRows([True], [False], [1], REVIEW)], StreamLabels(), "expected 0 keys"),
@@ -411,13 +424,20 @@ REVIEW = Review(**AUDIT)
     ],
     ids=str,
 )
-def test_what_cannot_be_followed_is_refused_before_anything_counts(came, said, match):
+def test_what_cannot_be_followed_is_refused_before_anything_counts(
+    arrivals, stream_labels, match
+):
     watch = GATES["risk"].watch(review=REVIEW)
     follow(watch, [StreamRows([True], [True], [5], REVIEW)], StreamLabels(), 1.0)
     before = to_state(watch)
     fine = StreamRows([True], [True], [8], REVIEW)
     with pytest.raises(InputError, match=match):
-        follow(watch, [fine, *came] if said.keys else [*came, fine], said, 2.0)
+        follow(
+            watch,
+            [fine, *arrivals] if stream_labels.keys else [*arrivals, fine],
+            stream_labels,
+            2.0,
+        )
     assert to_state(watch) == before
     assert len(watch.entries) == 1
 
@@ -474,7 +494,7 @@ def test_at_the_edge_of_the_null_it_alarms_at_most_at_its_level(name):
     review, rng, alarms = Review(1.0, 0.1), np.random.default_rng(0), 0
     for _ in range(300):
         watch = GATES[name].watch(level=0.1, review=review)
-        test, left = watch.tests[name], StreamLabels()
+        test, late_labels = watch.tests[name], StreamLabels()
         for call in range(8):
             wrong = rng.random(500) < (0.1 if name == "frr" else 0.05)
             accepted = np.ones(500, bool)
@@ -485,9 +505,9 @@ def test_at_the_edge_of_the_null_it_alarms_at_most_at_its_level(name):
             rates = np.where(accepted, review.accepted, review.rejected)
             drawn = rng.random(500) < rates
             keys = 1 + 500 * call + np.flatnonzero(drawn)
-            came = StreamRows(accepted, drawn, keys, review)
-            follow(watch, [came], left, 1.0 + call)
-            left = StreamLabels(keys, wrong[drawn].astype(int))
+            stream_rows = StreamRows(accepted, drawn, keys, review)
+            follow(watch, [stream_rows], late_labels, 1.0 + call)
+            late_labels = StreamLabels(keys, wrong[drawn].astype(int))
         alarms += test.peak >= math.log(10)
     assert alarms / 300 <= 0.1
 
@@ -499,7 +519,7 @@ def test_estimates_rest_on_labelled_rows_while_others_wait():
     rows = StreamRows(accepted, accepted, np.arange(1, 301), watch.review)
     wrong = (np.arange(150) % 5 == 0).astype(int)
     follow(watch, [rows], StreamLabels(np.arange(1, 151), wrong), 1.0)
-    seen = watch.tests["risk"].estimate()
-    assert seen.n == 50  # the window of 101 to 150
-    assert seen.value == pytest.approx(0.2)
+    estimate = watch.tests["risk"].estimate()
+    assert estimate.n == 50  # the window of 101 to 150
+    assert estimate.value == pytest.approx(0.2)
     assert watch.tests["risk"].settled_evidence >= watch.tests["risk"].evidence

@@ -17,7 +17,7 @@ from watch.streams import (
     decided,
     evidence,
     rows,
-    whole,
+    snapshot,
 )
 
 import trustdoctor as td
@@ -34,9 +34,9 @@ def batch(n=40, seed=0):
 def test_a_second_delivery_with_ids_counts_once():
     doubts, errors = batch()
     watch = GATE.watch().update(doubts, errors, ids=range(40))
-    before = whole(watch)
+    before = snapshot(watch)
     again = watch.update(doubts, errors, ids=range(40))
-    assert {k: v for k, v in whole(again).items() if k in ("tests", "ids")} == {
+    assert {k: v for k, v in snapshot(again).items() if k in ("tests", "ids")} == {
         k: v for k, v in before.items() if k in ("tests", "ids")
     }
     assert again.totals.rows == 40
@@ -46,8 +46,8 @@ def test_a_second_delivery_with_ids_counts_once():
 
 def test_a_second_delivery_may_bring_more_rows_and_more_labels():
     doubts, errors = batch(60)
-    some = np.where(np.arange(60) < 20, errors.astype(float), np.nan)
-    watch = GATE.watch().update(doubts[:40], some[:40], ids=range(40))
+    partly_labelled = np.where(np.arange(60) < 20, errors.astype(float), np.nan)
+    watch = GATE.watch().update(doubts[:40], partly_labelled[:40], ids=range(40))
     watch.update(doubts, errors, ids=range(60))
     assert counts(watch) == counts(GATE.watch().update(doubts, errors))
     assert watch.totals.labels == 60
@@ -130,10 +130,10 @@ def test_ids_of_any_kind_are_told_apart(ids, tmp_path):
 )
 def test_ids_that_name_no_row_are_refused(ids):
     watch = GATE.watch()
-    before = whole(watch)
+    before = snapshot(watch)
     with pytest.raises(InputError):
         watch.update([0.1, 0.2], ids=ids)
-    assert whole(watch) == before
+    assert snapshot(watch) == before
 
 
 def test_an_id_twice_in_one_delivery_is_one_row():
@@ -180,17 +180,17 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("how", BAD)
-def test_what_is_refused_changes_nothing(how):
+@pytest.mark.parametrize("change", BAD)
+def test_what_is_refused_changes_nothing(change):
     watch = GATE.watch(review=AUDIT)
     watch.update([0.1, 5.0], [None, True], ids=["a", "b"], reviewed=[True, True])
-    before = whole(watch)
+    before = snapshot(watch)
     with pytest.raises(TrustDoctorError) as refused:
-        BAD[how](watch)
-    assert whole(watch) == before
-    said = str(refused.value)
-    assert "\n" not in said
-    assert len(said) < 300
+        BAD[change](watch)
+    assert snapshot(watch) == before
+    message = str(refused.value)
+    assert "\n" not in message
+    assert len(message) < 300
 
 
 def test_groups_that_cannot_be_change_nothing():
@@ -198,13 +198,13 @@ def test_groups_that_cannot_be_change_nothing():
     doubts, errors = rows(rng, 3000)
     gate = td.calibrate_scores(doubts, errors, frr=0.1, groups=rng.integers(0, 2, 3000))
     watch = gate.watch().update(doubts[:9], errors[:9], groups=np.ones(9, int))
-    before = whole(watch)
+    before = snapshot(watch)
     for groups in (None, [1], ["a"] * 9, [0.5] * 9, [None] * 9):
         with pytest.raises(InputError):
             watch.update(doubts[:9], groups=groups)
         with pytest.raises(InputError):
             watch.update(decided([True] * 9), groups=groups)
-    assert whole(watch) == before
+    assert snapshot(watch) == before
 
 
 def test_a_closed_watch_counts_no_more(tmp_path):
@@ -220,18 +220,20 @@ def test_a_closed_watch_counts_no_more(tmp_path):
 def test_labels_may_come_late_and_in_part():
     doubts, errors = batch(400)
     at_once, late = GATE.watch(), GATE.watch()
-    some = errors.astype(float)
-    some[::2] = np.nan
-    at_once.update(doubts, some)
+    partly_labelled = errors.astype(float)
+    partly_labelled[::2] = np.nan
+    at_once.update(doubts, partly_labelled)
     late.update(doubts).label(doubts[1::2], errors[1::2])
     assert evidence(at_once) == evidence(late)
     assert at_once.tests["accepted"].n == 400
     assert at_once.tests["frr"].n == (~errors[1::2]).sum()
     for given_as in (
-        [None if np.isnan(one) else bool(one) for one in some],
-        pl.Series([None if np.isnan(one) else bool(one) for one in some]),
-        pd.Series(some),
-        some.astype(np.float32),
+        [None if np.isnan(error) else bool(error) for error in partly_labelled],
+        pl.Series(
+            [None if np.isnan(error) else bool(error) for error in partly_labelled]
+        ),
+        pd.Series(partly_labelled),
+        partly_labelled.astype(np.float32),
     ):
         assert counts(GATE.watch().update(doubts, given_as)) == counts(at_once)
 
@@ -247,16 +249,16 @@ def test_predictions_are_watched_as_their_scores_are():
         new = p[2000:]
         groups = new.predicted if options else None
         by_scores = gate.watch().update(td.alpha(new), new.errors, groups=groups)
-        known = evidence(by_scores)
-        assert evidence(gate.watch().update(new)) == known
+        expected = evidence(by_scores)
+        assert evidence(gate.watch().update(new)) == expected
         screened = gate.screen(new)
         by_decisions = gate.watch().update(screened, new.errors, groups=groups)
-        assert evidence(by_decisions) == known
+        assert evidence(by_decisions) == expected
         bare = td.Predictions.from_logits(new.logits)
-        assert evidence(gate.watch().update(bare).label(new)) == known
-        some = np.where(np.arange(1000) % 2, new.errors, np.nan)
-        part = gate.watch().update(bare, some)
-        assert part.tests["frr"].n == (~new.errors[1::2]).sum()
+        assert evidence(gate.watch().update(bare).label(new)) == expected
+        partial_errors = np.where(np.arange(1000) % 2, new.errors, np.nan)
+        partial = gate.watch().update(bare, partial_errors)
+        assert partial.tests["frr"].n == (~new.errors[1::2]).sum()
     with pytest.raises(td.errors.LabelsMissingError, match="late labels are missing"):
         gate.watch().label(bare)
     with pytest.raises(InputError, match="this gate has groups"):
@@ -269,28 +271,28 @@ def test_a_reference_goes_with_every_kind_of_delivery(tmp_path):
     logits = 2 * rng.normal(size=(1200, 4))
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
     p = td.Predictions.from_logits(logits, labels)
-    gate, known = td.calibrate(p[:800], frr=0.1), p[:800]
+    gate, reference = td.calibrate(p[:800], frr=0.1), p[:800]
     new, bare = p[800:], td.Predictions.from_logits(logits[800:])
     ids = range(400)
-    watch = gate.watch(reference=known).update(bare, ids=ids)
+    watch = gate.watch(reference=reference).update(bare, ids=ids)
     value = watch.expected.accuracy.value
-    assert value == td.expected(new, reference=known).accuracy.value
+    assert value == td.expected(new, reference=reference).accuracy.value
     watch.update(bare, ids=ids).label(new, ids=ids).label(new, ids=ids)
     assert watch.expected.accuracy.value == value
-    for how in (
-        gate.watch(reference=known).update(bare).label(new).label(new),
-        gate.watch(reference=known).update(gate.screen(bare)).label(new),
-        gate.watch(reference=known).update(td.alpha(new), new.errors),
+    for watched in (
+        gate.watch(reference=reference).update(bare).label(new).label(new),
+        gate.watch(reference=reference).update(gate.screen(bare)).label(new),
+        gate.watch(reference=reference).update(td.alpha(new), new.errors),
         watch,
     ):
-        how.save(tmp_path / "state.json")
+        watched.save(tmp_path / "state.json")
         again = td.Watch.load(tmp_path / "state.json", gate)
-        assert whole(again) == whole(how)
-    assert gate.watch(reference=Reference.fit(known)).reference == watch.reference
-    before = whole(watch)
+        assert snapshot(again) == snapshot(watched)
+    assert gate.watch(reference=Reference.fit(reference)).reference == watch.reference
+    before = snapshot(watch)
     with pytest.raises(InputError, match="classes"):
         watch.update(td.Predictions.from_logits(logits[:3, :3]))
-    assert whole(watch) == before
+    assert snapshot(watch) == before
 
 
 @settings(max_examples=30)
@@ -300,15 +302,15 @@ def test_a_reference_goes_with_every_kind_of_delivery(tmp_path):
 )
 def test_counts_do_not_depend_on_the_cut_into_batches(sizes, mixed):
     doubts, errors = batch(sum(sizes))
-    one = GATE.watch().update(doubts, errors)
-    parts, at = [], 0
+    at_once = GATE.watch().update(doubts, errors)
+    batches, at = [], 0
     for size in sizes:
-        parts.append((doubts[at : at + size], errors[at : at + size]))
+        batches.append((doubts[at : at + size], errors[at : at + size]))
         at += size
-    many = GATE.watch()
-    for turn in (turn for turn in mixed if turn < len(parts)):
-        many.update(*parts[turn])
-    assert counts(many) == counts(one)
+    in_batches = GATE.watch()
+    for turn in (turn for turn in mixed if turn < len(batches)):
+        in_batches.update(*batches[turn])
+    assert counts(in_batches) == counts(at_once)
 
 
 @pytest.mark.soak
@@ -320,8 +322,8 @@ def test_threads_count_every_row():
     def work(k):
         try:
             for i in range(250):
-                own = 250 * k + i
-                watch.update(doubts, [False, False], ids=[own, own // 2 - 10**6])
+                row_id = 250 * k + i
+                watch.update(doubts, [False, False], ids=[row_id, row_id // 2 - 10**6])
                 if i % 125 == 0:
                     repr(watch), watch.history, watch.to_dict()
         except Exception as error:

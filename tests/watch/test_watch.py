@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from watch.streams import AUDIT, calibrated, whole
+from watch.streams import AUDIT, calibrated, snapshot
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
@@ -44,24 +44,24 @@ class Watches(RuleBasedStateMachine):
     def call(self, act):
         """Do the same everywhere; what one refuses all refuse."""
         self.time += 7
-        told = []
+        messages = []
         try:
             act(self.memory)
         except InputError as error:
-            told.append(str(error))
+            messages.append(str(error))
         for path in self.paths:
             try:
                 with td.Watch.open(path, GATE) as watch:
                     act(watch)
             except InputError as error:
-                told.append(str(error))
-        assert len(told) in (0, 3)
-        assert len(set(told)) <= 1
+                messages.append(str(error))
+        assert len(messages) in (0, 3)
+        assert len(set(messages)) <= 1
 
-    @rule(ids=IDS, known=st.integers(0, 15), named=st.booleans())
-    def update(self, ids, known, named):
+    @rule(ids=IDS, label_bits=st.integers(0, 15), named=st.booleans())
+    def update(self, ids, label_bits, named):
         doubts, errors = zip(*map(of, ids), strict=True)
-        label = [e if known >> at & 1 else None for at, e in enumerate(errors)]
+        label = [e if label_bits >> at & 1 else None for at, e in enumerate(errors)]
         names = ids if named else None
         self.call(lambda w: w.update(doubts, label, ids=names, at=self.time))
 
@@ -79,8 +79,10 @@ class Watches(RuleBasedStateMachine):
     def label(self, ids, whole_rows, unsaid):
         doubts, errors = zip(*map(of, ids), strict=True)
         more = {"undecided": [unsaid] * len(ids)}
-        given = doubts if whole_rows else None
-        self.call(lambda w: w.label(given, errors, ids=ids, at=self.time, **more))
+        doubts_again = doubts if whole_rows else None
+        self.call(
+            lambda w: w.label(doubts_again, errors, ids=ids, at=self.time, **more)
+        )
 
     @rule(name=st.sampled_from(["x", "y"]), ids=IDS, late=st.booleans())
     def batch(self, name, ids, late):
@@ -106,9 +108,9 @@ class Watches(RuleBasedStateMachine):
 
     @invariant()
     def all_are_one(self):
-        known = whole(self.memory)
+        expected = snapshot(self.memory)
         for path in self.paths:
-            assert whole(td.Watch.load(path, GATE)) == known
+            assert snapshot(td.Watch.load(path, GATE)) == expected
         waiting = sum(
             int((batch.labels < 0).sum()) for batch in self.memory.queue.batches
         )

@@ -24,11 +24,11 @@ def test_alarms_at_the_edge_are_few(name, reviewed, bench):
 
 
 @pytest.mark.parametrize("name", ["frr", "joint"])
-@pytest.mark.parametrize("how", ["late", "first"])
-def test_late_labels_count_as_if_they_had_come_at_once(name, how, bench):
-    found, lost = bench.late_stream((name, 0.05, how, 5000, 0))
-    assert not any(found.values())
-    assert (lost > 0.05) == (how == "first")
+@pytest.mark.parametrize("order", ["late", "first"])
+def test_late_labels_count_as_if_they_had_come_at_once(name, order, bench):
+    alarms, lost = bench.late_stream((name, 0.05, order, 5000, 0))
+    assert not any(alarms.values())
+    assert (lost > 0.05) == (order == "first")
 
 
 def test_counted_wrongly_the_same_streams_alarm(bench):
@@ -40,9 +40,9 @@ def test_counted_wrongly_the_same_streams_alarm(bench):
 @pytest.mark.parametrize("name", ["frr", "trr", "risk", "joint"])
 @pytest.mark.parametrize("reviewed", ["all rows", "1, 0.2"])
 def test_wrong_labels_alarm_unless_told(name, reviewed, bench):
-    untold, *told = bench.noise_cell((name, reviewed, 100, 20_000, 0))
-    assert max(told) <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 100)
-    assert untold > 0.9 or (name, reviewed) not in {
+    unaware, *allowed = bench.noise_cell((name, reviewed, 100, 20_000, 0))
+    assert max(allowed) <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 100)
+    assert unaware > 0.9 or (name, reviewed) not in {
         ("trr", "all rows"), ("risk", "all rows"), ("joint", "all rows")
     }  # fmt: skip
 
@@ -69,8 +69,8 @@ def test_a_rise_is_found_soon_at_any_age(age, bench):
 
 
 def test_labels_of_rejected_rows_alone_never_tell(bench):
-    for said in bench.blind_stream(("the rejected rows only", 3000, 0)).values():
-        assert said == (1, True, False)
+    for outcome in bench.blind_stream(("the rejected rows only", 3000, 0)).values():
+        assert outcome == (1, True, False)
 
 
 def test_a_broken_group_is_found_and_named(bench):
@@ -88,8 +88,8 @@ def test_processes_that_are_killed_count_each_row_once(name, bench, tmp_path):
     bench.check_state(tmp_path / name, gate, 100, 5)
 
 
-@pytest.mark.parametrize("seen", ["FRR, all rows", "risk, reviewed 1, 0.02"])
-def test_estimates_cover_where_the_rate_jumps(seen, bench):
-    task = ("jumps between 0.02 and 0.2", seen, 5000)
+@pytest.mark.parametrize("setting", ["FRR, all rows", "risk, reviewed 1, 0.02"])
+def test_estimates_cover_where_the_rate_jumps(setting, bench):
+    task = ("jumps between 0.02 and 0.2", setting, 5000)
     covered = [bench.covered_stream((*task, seed))[0] for seed in range(20)]
     assert sum(covered) >= 18

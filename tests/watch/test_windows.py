@@ -12,7 +12,7 @@ from trustdoctor.watch.windows import Window, lower_bound
 ODDS = np.geomspace(1.005, 200, 80)
 
 
-def kept(n, counted, level, means):
+def not_excluded(n, counted, level, means):
     """Return which means the mixture of bets upwards does not exclude."""
     logs = [
         counted * math.log(w) - n * np.log1p(means * (w - 1)) for w in ODDS.tolist()
@@ -36,7 +36,9 @@ def test_the_interval_is_the_brute_force_set_and_hardly_more(n, share, number):
     assert 0 <= low <= counted / n <= high <= 1
     means = np.linspace(0, 1, 4001)
     level = 0.05 / (number * (number + 1)) / 2
-    inside = kept(n, counted, level, means) & kept(n, n - counted, level, 1 - means)
+    inside = not_excluded(n, counted, level, means) & not_excluded(
+        n, n - counted, level, 1 - means
+    )
     if inside.any():
         assert low <= means[inside][0]
         assert high >= means[inside][-1]
@@ -46,9 +48,9 @@ def test_the_interval_is_the_brute_force_set_and_hardly_more(n, share, number):
 
 def test_lost_rows_widen_it():
     """Of 100 rows 90 are known, 9 of them counted; 10 may be either."""
-    known = Window(1, 90, 9, 90, 9).interval()
+    observed = Window(1, 90, 9, 90, 9).interval()
     lost = Window(1, 100, 9, 100, 19).interval()
-    assert lost[0] < known[0] < known[1] < lost[1]
+    assert lost[0] < observed[0] < observed[1] < lost[1]
     assert lost[0] == lower_bound(100, 9, 0.0125)
     assert lost[1] == 1 - lower_bound(100, 81, 0.0125)
 
@@ -84,12 +86,12 @@ def test_windows_cover_their_means_at_all_times_under_drift(drift):
     missed, rng = 0, np.random.default_rng(0)
     for _ in range(50):
         window, mean, fine = Window(), 0.0, True
-        for own in rates:
+        for batch_rates in rates:
             if window.n_low >= 500:
                 window, mean = window.next_window(), 0.0
-            hits = int((rng.random(50) < own).sum())
+            hits = int((rng.random(50) < batch_rates).sum())
             window = window.add(50, hits, 50, hits)
-            mean += own.sum()
+            mean += batch_rates.sum()
             low, high = window.interval()
             fine &= low <= mean / window.n_low <= high
         missed += not fine
@@ -100,9 +102,12 @@ def test_windows_cover_their_means_at_all_times_under_drift(drift):
 def test_rows_added_at_once_are_rows_added_one_by_one(size):
     rng = np.random.default_rng(size)
     slow = fast = Window(number=2, n_low=1, n_high=2)
-    for many in (1, 0, 50, 200):
-        n, more = rng.integers(0, 2, (2, many))
-        counted, most = n * rng.integers(0, 2, many), more * rng.integers(0, 2, many)
+    for n_rows in (1, 0, 50, 200):
+        n, more = rng.integers(0, 2, (2, n_rows))
+        counted, most = (
+            n * rng.integers(0, 2, n_rows),
+            more * rng.integers(0, 2, n_rows),
+        )
         for row in zip(n, counted, more, most, strict=True):
             if slow.size >= size:
                 slow = slow.next_window()

@@ -18,18 +18,18 @@ def lines(watch):
 
 
 def test_a_fresh_watch_has_nothing_to_say():
-    said = repr(GATE.watch())
-    assert said.startswith("Watch: no rows yet")
-    assert "0 updates, 0 rows" in said
-    assert said.count(": no rows yet") == 3
-    assert "at most 10% of the correct predictions rejected" in said
+    text = repr(GATE.watch())
+    assert text.startswith("Watch: no rows yet")
+    assert "0 updates, 0 rows" in text
+    assert text.count(": no rows yet") == 3
+    assert "at most 10% of the correct predictions rejected" in text
 
 
 def test_one_row_is_one_row():
-    said = repr(GATE.watch().update([0.1], [False]))
-    assert "1 update, 1 row, 100.00% accepted, 1 label" in said
-    assert "1 rows" not in said
-    assert "labels\n" not in said.replace("1 label\n", "")
+    text = repr(GATE.watch().update([0.1], [False]))
+    assert "1 update, 1 row, 100.00% accepted, 1 label" in text
+    assert "1 rows" not in text
+    assert "labels\n" not in text.replace("1 label\n", "")
 
 
 @pytest.mark.parametrize("target", [*TARGETS, {"coverage": 0.8}], ids=str)
@@ -49,8 +49,8 @@ def test_lines_are_short_and_whole(target):
 def test_a_rate_beyond_the_bound_but_within_chance_is_said_to_be_that():
     watch = GATE.watch()
     watch.update(decided([False] * 3 + [True] * 20), [False] * 23)
-    seen = next(line for line in lines(watch) if line.startswith("observed: 13.04%"))
-    assert "above what was promised, but within chance" in seen
+    line = next(line for line in lines(watch) if line.startswith("observed: 13.04%"))
+    assert "above what was promised, but within chance" in line
     assert watch.verdict("frr") == "holds"
     watch.update(decided([False] * 60), [False] * 60)
     assert watch.verdict("frr") == "alarm"
@@ -67,8 +67,8 @@ def test_how_probable_it_is_and_how_far_from_an_alarm():
     assert wording.p_value(test) == pytest.approx(chance)
     assert f"at most {chance:.1%}; an alarm comes at 4.5%" in repr(watch)
     watch.update(decided([False] * 50), [False] * 50)
-    said = wording.evidence_words(watch.tests["frr"])
-    assert "below 1 in 1 billion" in said
+    words = wording.evidence_words(watch.tests["frr"])
+    assert "below 1 in 1 billion" in words
     assert wording.p_value(GATE.watch().tests["frr"]) == 1.0
     assert "nothing speaks against it" in wording.evidence_words(
         GATE.watch().tests["frr"]
@@ -157,8 +157,8 @@ def test_the_history_is_a_table(watch):
 def test_the_history_keeps_estimates_and_alarms():
     watch = GATE.watch()
     for lost in (0, 2, 60):
-        kept = [True] * (10 - lost) + [False] * lost
-        watch.update(decided(kept), [False] * len(kept))
+        accepted = [True] * (10 - lost) + [False] * lost
+        watch.update(decided(accepted), [False] * len(accepted))
     table = watch.history
     assert table["alarms"].to_list()[:2] == ["", ""]
     assert "frr" in table["alarms"][2]
