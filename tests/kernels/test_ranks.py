@@ -16,7 +16,7 @@ KINDS = [
 
 
 @pytest.fixture(params=["C", "numpy"])
-def _how(request, monkeypatch):
+def _implementation(request, monkeypatch):
     if request.param == "numpy":
         monkeypatch.setattr(_native, "available", False)
 
@@ -51,15 +51,15 @@ def test_the_radix_sort_sorts(dtype, kind, rng):
     assert np.array_equal(sort(values.copy()), np.sort(values))
 
 
-@pytest.mark.usefixtures("_how", "_threads")
+@pytest.mark.usefixtures("_implementation", "_threads")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_order_is_that_of_a_stable_sort(dtype, kind, rng):
     with np.errstate(over="ignore"):
         values = draw(kind, ranks._RADIX_ROWS + 17, rng).astype(dtype)
-    found = order(values)
-    assert found.dtype == np.intp
-    assert np.array_equal(found, np.argsort(values, kind="stable"))
+    permutation = order(values)
+    assert permutation.dtype == np.intp
+    assert np.array_equal(permutation, np.argsort(values, kind="stable"))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5, 65_535, 65_536])
@@ -68,7 +68,7 @@ def test_any_number_of_rows_has_an_order(rows, rng):
     assert np.array_equal(order(values), np.argsort(values, kind="stable"))
 
 
-@pytest.mark.usefixtures("_how")
+@pytest.mark.usefixtures("_implementation")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("share", [0, 0.3, 1])
 @pytest.mark.parametrize("step", [1, 2])
@@ -83,7 +83,7 @@ def test_values_are_split_in_their_order(dtype, share, step, rng):
     assert not np.shares_memory(no, values)
 
 
-@pytest.mark.usefixtures("_how", "_threads")
+@pytest.mark.usefixtures("_implementation", "_threads")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ def test_values_are_split_in_their_order(dtype, share, step, rng):
 )
 def test_values_are_placed_as_by_counting_all_pairs(dtype, kind, n, m, rng):
     with np.errstate(over="ignore"):
-        own, others = (np.sort(draw(kind, k, rng).astype(dtype)) for k in (n, m))
-    below, through = place(own, others)
-    assert np.array_equal(below, (others < own[:, None]).sum(1))
-    assert np.array_equal(through, (others <= own[:, None]).sum(1))
+        first, second = (np.sort(draw(kind, k, rng).astype(dtype)) for k in (n, m))
+    below, through = place(first, second)
+    assert np.array_equal(below, (second < first[:, None]).sum(1))
+    assert np.array_equal(through, (second <= first[:, None]).sum(1))
 
 
 def test_placing_compares_scores_of_two_precisions_exactly():
-    own = np.array([0.1, 0.5], np.float64)
-    others = np.array([0.1, 0.5], np.float32)  # float32's 0.1 is above float64's
-    below, through = place(own, others)
+    double = np.array([0.1, 0.5], np.float64)
+    single = np.array([0.1, 0.5], np.float32)  # float32's 0.1 is above float64's
+    below, through = place(double, single)
     assert (below.tolist(), through.tolist()) == ([0, 1], [0, 2])

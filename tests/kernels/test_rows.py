@@ -65,9 +65,9 @@ def test_scores_trace_under_torch_compile_and_func(rng):
 def test_jax_arrays_are_scored_as_numpy_ones(score, rng):
     jax = pytest.importorskip("jax")
     z = (5 * rng.normal(size=(40, 7))).astype(np.float32)
-    found = FORMULAS[score].function(jax.numpy.asarray(z))
+    doubts = FORMULAS[score].function(jax.numpy.asarray(z))
     np.testing.assert_allclose(
-        np.asarray(found), FORMULAS[score].function(z), rtol=1e-5, atol=1e-5
+        np.asarray(doubts), FORMULAS[score].function(z), rtol=1e-5, atol=1e-5
     )
 
 
@@ -80,10 +80,10 @@ def test_without_c_too_a_row_has_one_score_in_any_batch(
     """numpy adds up a single row in another order than rows side by side."""
     monkeypatch.setattr(_native, "available", False)
     z = (rng.normal(size=(40, classes)) * 4).astype(dtype)
-    whole = FORMULAS[name].function(z)
+    at_once = FORMULAS[name].function(z)
     for rows in (1, 2, 3, 9):
         assert np.array_equal(
-            FORMULAS[name].function(z[5 : 5 + rows]), whole[5:][:rows]
+            FORMULAS[name].function(z[5 : 5 + rows]), at_once[5:][:rows]
         )
 
 
@@ -107,13 +107,13 @@ def test_baseline_differs_in_the_last_bits_alone(dtype, bound, rng, monkeypatch)
     if "baseline" not in names or len(names) < 2:
         pytest.skip("this processor has one instruction set")
     rows = (rng.normal(size=(2000, 100)) * 5).astype(dtype)
-    found = []
+    outputs = []
     for name in (names[0], names[-1]):
         monkeypatch.setattr(_native, "isa", _native.ISAS.index(name))
         out = np.empty((len(_native.KINDS), len(rows)), dtype)
         _native.score(rows, _native.KINDS, temperature=1.0, out=out)
-        found.append(out)
-    apart = np.abs(found[0] - found[1]) / np.maximum(1, np.abs(found[1]))
+        outputs.append(out)
+    apart = np.abs(outputs[0] - outputs[1]) / np.maximum(1, np.abs(outputs[1]))
     assert apart.max() < bound
 
 
@@ -124,12 +124,12 @@ def test_far_logits_add_nothing_at_the_end_of_float32(gap, monkeypatch):
     z[0, :2] = 1.0, 0.0
     for name in _native.instruction_sets():
         monkeypatch.setattr(_native, "isa", _native.ISAS.index(name))
-        found = np.empty((len(_native.KINDS), 1), np.float32)
-        assert _native.score(z, _native.KINDS, temperature=1.0, out=found) == -1
+        scores = np.empty((len(_native.KINDS), 1), np.float32)
+        assert _native.score(z, _native.KINDS, temperature=1.0, out=scores) == -1
         alone = np.empty((len(_native.KINDS), 1), np.float32)
         near = np.ascontiguousarray(z[:, :2])
         assert _native.score(near, _native.KINDS, temperature=1.0, out=alone) == -1
-        np.testing.assert_allclose(found, alone, rtol=3e-7)
+        np.testing.assert_allclose(scores, alone, rtol=3e-7)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -141,34 +141,34 @@ def test_wide_and_narrow_vectors_give_the_same_bits(classes, dtype, rng):
         pytest.skip(f"this processor has {', '.join(sets) or 'baseline'} alone")
     rows = (rng.normal(size=(333, classes)) * 5).astype(dtype)
     rows[::7, 0] = -np.inf
-    found = {}
+    outputs = {}
     for name in sets:
         out = np.empty((len(_native.KINDS), len(rows)), dtype)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(_native, "isa", _native.ISAS.index(name))
             for t in (1.0, 0.3):
                 assert _native.score(rows, _native.KINDS, temperature=t, out=out) == -1
-                found.setdefault(t, []).append(out.copy())
-    for first, *others in found.values():
-        assert all(np.array_equal(first, other) for other in others)
+                outputs.setdefault(t, []).append(out.copy())
+    for first, *other_outputs in outputs.values():
+        assert all(np.array_equal(first, other) for other in other_outputs)
 
 
 def test_an_instruction_set_can_be_forced():
     code = "from trustdoctor.kernels import _native; print(_native.ISAS[_native.isa])"
     names = _native.instruction_sets() or pytest.skip("there is no C kernel")
     for name in (*names, "mmx"):
-        given = {**os.environ, "TRUSTDOCTOR_ISA": name}
-        done = subprocess.run(
+        environment = {**os.environ, "TRUSTDOCTOR_ISA": name}
+        completed = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
             text=True,
-            env=given,
+            env=environment,
             check=False,
         )
         if name in names:
-            assert done.stdout.split() == [name]
+            assert completed.stdout.split() == [name]
         else:
-            assert "expected TRUSTDOCTOR_ISA out of baseline" in done.stderr
+            assert "expected TRUSTDOCTOR_ISA out of baseline" in completed.stderr
 
 
 POWERS = (1, 1.5, 2, 3, 4, 5, 6, 40)
@@ -188,8 +188,8 @@ def mixed(classes, dtype, rng, n=150):
     z[9::23] = np.round(z[9::23])
     z[10::29] += 10_000
     z[::7, 0] = -np.inf
-    for left, start in ((1, 3), (2, 12), (3, 13)):
-        z[start::31, : max(0, classes - left)] = -np.inf
+    for n_finite, start in ((1, 3), (2, 12), (3, 13)):
+        z[start::31, : max(0, classes - n_finite)] = -np.inf
     return z
 
 
@@ -209,9 +209,9 @@ def test_wide_and_narrow_vectors_normalise_to_the_same_bits(classes, dtype, rng)
         pytest.skip(f"this processor has {', '.join(FUSED) or 'baseline'} alone")
     z = mixed(classes, dtype, rng)
     for p in POWERS:
-        first, *others = (score(z, name, p) for name in FUSED)
+        first, *other_outputs = (score(z, name, p) for name in FUSED)
         assert not np.isnan(first).any()
-        assert all(np.array_equal(first, other) for other in others)
+        assert all(np.array_equal(first, other) for other in other_outputs)
 
 
 @dtypes
@@ -222,12 +222,12 @@ def test_a_row_has_one_score_in_any_batch_and_beside_any_score(
 ):
     z = mixed(classes, dtype, rng)
     for p in (1, 2, 7.3):
-        whole = score(z, name, p)
-        for part in (slice(1, None), slice(5, 22), slice(None, None, -1)):
-            assert np.array_equal(score(z[part], name, p), whole[:, part])
+        at_once = score(z, name, p)
+        for rows in (slice(1, None), slice(5, 22), slice(None, None, -1)):
+            assert np.array_equal(score(z[rows], name, p), at_once[:, rows])
         for i in range(0, len(z), 9):
-            assert np.array_equal(score(z[i : i + 1], name, p)[:, 0], whole[:, i])
-        for kind, expected in zip(_native.NORMED, whole, strict=True):
+            assert np.array_equal(score(z[i : i + 1], name, p)[:, 0], at_once[:, i])
+        for kind, expected in zip(_native.NORMED, at_once, strict=True):
             assert np.array_equal(score(z, name, p, [kind])[0], expected)
 
 
@@ -240,9 +240,9 @@ def test_without_c_too_a_normalised_row_has_one_score_in_any_batch(
     z = mixed(classes, dtype, rng, 60)
     for function in SCORES:
         for p in (1, 3, 7.3):
-            whole = function(z, p=p)
-            for part in (slice(0, 1), slice(8, 9), slice(5, 22), slice(None, None, -1)):
-                assert np.array_equal(function(z[part], p=p), whole[part])
+            at_once = function(z, p=p)
+            for rows in (slice(0, 1), slice(8, 9), slice(5, 22), slice(None, None, -1)):
+                assert np.array_equal(function(z[rows], p=p), at_once[rows])
 
 
 @dtypes
@@ -296,8 +296,8 @@ def test_a_bad_row_is_refused_by_its_number(spoil, classes, dtype, rng, monkeypa
                 with pytest.raises(InputError, match=rf"\brow {i}\b"):
                     function(z, p=2 if i else 1.5)
         for function in SCORES:
-            found = torch.isnan(function(torch.from_numpy(z), p=1.5))
-            assert found.nonzero().tolist() == [[i]]
+            refused = torch.isnan(function(torch.from_numpy(z), p=1.5))
+            assert refused.nonzero().tolist() == [[i]]
 
 
 @dtypes
