@@ -217,7 +217,7 @@ def test_wide_and_narrow_vectors_normalise_to_the_same_bits(classes, dtype, rng)
 @dtypes
 @pytest.mark.parametrize("classes", [2, 3, 10, 48, 49, 65])
 @pytest.mark.parametrize("name", _native.instruction_sets())
-def test_a_row_has_one_score_in_any_batch_and_beside_any_score(
+def test_a_row_has_one_score_in_any_batch_and_with_any_other_score(
     name, classes, dtype, rng
 ):
     z = mixed(classes, dtype, rng)
@@ -302,7 +302,7 @@ def test_a_bad_row_is_refused_by_its_number(spoil, classes, dtype, rng, monkeypa
 
 @dtypes
 @pytest.mark.parametrize("p", POWERS)
-def test_what_is_normalised_has_length_1_around_its_mean(p, dtype, rng):
+def test_normalised_logits_have_length_1_around_their_mean(p, dtype, rng):
     z = (rng.normal(size=(9, 6)) * 5 + 3).astype(dtype)
     z[4, :3] = -np.inf
     with np.errstate(invalid="ignore"):  # as its callers do

@@ -158,7 +158,7 @@ def test_the_auroc_turned_round_mirrors_its_interval(data):
 
 
 @pytest.mark.parametrize("n_errors", [1, 5, 15])
-def test_a_perfect_auroc_of_few_errors_is_no_surer_than_a_share(n_errors):
+def test_a_perfect_auroc_of_few_errors_is_as_uncertain_as_a_share(n_errors):
     errors = np.arange(100) >= 100 - n_errors
     low, high = td.delong(np.arange(100.0), errors)
     assert low <= 0.025 ** (1 / n_errors) + 1e-12
@@ -180,7 +180,7 @@ def test_auroc_intervals_cover_with_few_errors(n_errors):
 
 @pytest.fixture(scope="module")
 def many_rows():
-    """More groups than are kept apart."""
+    """More groups than are counted separately."""
     sampled = counts(*draw(np.random.default_rng(5), 20_000, rate=0.4))
     assert len(sampled.errors) > 2 * areas._GROUPS
     return sampled
@@ -198,7 +198,7 @@ def test_neighbouring_groups_may_be_counted_together(name, many_rows, monkeypatc
     )
 
 
-def test_the_outermost_groups_are_kept_apart(many_rows):
+def test_the_outermost_groups_are_not_merged(many_rows):
     merged = areas._merge_groups(many_rows)
     assert len(merged.errors) <= areas._GROUPS
     assert (merged.n_errors, merged.n_correct) == (
@@ -212,7 +212,7 @@ def test_the_outermost_groups_are_kept_apart(many_rows):
     assert areas._merge_groups(merged) is merged
 
 
-def test_what_has_no_interval_is_refused():
+def test_intervals_that_do_not_exist_are_refused():
     with pytest.raises(UndefinedMetricError, match="both kinds"):
         td.delong([1.0, 2.0], [False, False])
     with pytest.raises(InputError, match="confidence between 0 and 1"):

@@ -219,7 +219,9 @@ def test_moments_are_those_of_dirichlet_weights(rng):
     mean = float(weights @ values / weights.sum())
     law = moments_of_influences(mean, (values, weights))
     meets(law, drawn)
-    assert law.third > 20 * drawn_moments(drawn)[2][1]  # the simulation tells it from 0
+    assert (
+        law.third > 20 * drawn_moments(drawn)[2][1]
+    )  # the simulation distinguishes it from 0
     shifted = moments_of_influences(mean, (values + 100, weights))
     assert shifted.variance == pytest.approx(law.variance)
     assert shifted.third == pytest.approx(law.third)

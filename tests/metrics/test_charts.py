@@ -41,7 +41,7 @@ def test_every_position_has_the_counts_of_its_threshold(rows):
     assert grid.errors[0] == (certain & errors).sum()
 
 
-def test_what_lies_between_two_positions_is_bounded(rng):
+def test_rates_between_two_positions_are_bounded(rng):
     errors = rng.random(200_000) < 0.1
     scores = rng.normal(size=len(errors)) + 2 * errors
     grid = threshold_grid(scores, errors)

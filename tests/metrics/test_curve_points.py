@@ -90,7 +90,7 @@ def test_the_exact_lower_rank_counts_at_ties(n_errors):
     assert binom.cdf(1, n_errors, 0.05) > 0.025
 
 
-def test_small_groups_of_ties_are_no_jumps(rng):
+def test_small_groups_of_ties_are_not_jumps(rng):
     scores, errors = draw(rng, 2000, step=0.01)
     point = frr_point(counts(scores, errors), trr=0.95)
     assert point.jumps == (0, 0)
@@ -195,7 +195,7 @@ def test_coverage_by_hand(rng):
     )
 
 
-def test_far_errors_allow_what_a_test_of_counts_cannot_show():
+def test_distant_errors_allow_what_a_test_of_counts_cannot_show():
     """Among 50 correct rows no test shows a risk below 1%; far errors do."""
     errors = np.arange(80) >= 50
     c = counts(np.arange(80), errors)
@@ -204,7 +204,7 @@ def test_far_errors_allow_what_a_test_of_counts_cannot_show():
     assert 0 < low < 50 / 80 < high
 
 
-def test_of_many_thresholds_the_last_that_passes_is_found(rng):
+def test_the_last_passing_of_many_thresholds_is_found(rng):
     errors = np.sort(rng.random(9000)) ** 2 > rng.random(9000)
     rows, wrong = np.arange(1, 9001), np.cumsum(errors)
     assert len(rows) > 2 * curve_points._TESTED

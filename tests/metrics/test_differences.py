@@ -150,7 +150,7 @@ def test_two_scales_of_one_score_do_not_differ(name, rng):
 @metrics
 @pytest.mark.parametrize("n_errors", [5, 40])
 def test_two_perfect_scores_may_differ(name, n_errors):
-    """They rank errors among themselves in another order: luck may part them."""
+    """They order the errors differently, so chance may separate them."""
     errors = np.arange(300) >= 300 - n_errors
     second = np.where(errors, 1000.0 - np.arange(300), np.arange(300))
     difference = differ(name, np.arange(300.0), second, errors)
@@ -174,7 +174,7 @@ def test_few_errors_seldom_make_a_difference_where_there_is_none(n_errors):
 
 
 def test_pairing_makes_frr_differences_narrower(rng):
-    """Scores nearly alike leave less open than scores that have nothing in common."""
+    """Similar scores have narrower intervals than unrelated ones."""
     scores, errors = draw(rng, 3000)
     near = scores + 0.05 * rng.normal(size=3000)
     far, _ = draw(np.random.default_rng(9), 3000)
@@ -239,7 +239,7 @@ def test_misjudged_rows_by_hand():
     assert misjudged_of_few[20:].sum() == 5  # of ten, a half
 
 
-def test_what_cannot_be_paired_is_refused():
+def test_incomparable_scores_are_refused():
     for first, second, errors in (
         ([1.0, 2.0], [1.0, 2.0], [True, True]),
         ([1.0, 2.0], [1.0, 2.0], [False, False]),

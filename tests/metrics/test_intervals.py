@@ -45,8 +45,8 @@ def test_a_share_keeps_the_rows_that_it_is_made_of():
     estimate = share(3, 12, confidence=0.9)
     assert (estimate.value, estimate.count, estimate.n) == (0.25, 3, 12)
     assert (estimate.low, estimate.high) == td.clopper_pearson(3, 12, confidence=0.9)
-    nothing = share(0, 0)
-    assert (nothing.value, nothing.low, nothing.high) == (None, None, None)
+    empty = share(0, 0)
+    assert (empty.value, empty.low, empty.high) == (None, None, None)
 
 
 @pytest.mark.parametrize(

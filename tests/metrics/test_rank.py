@@ -221,7 +221,7 @@ def test_rates_without_rows_are_nan():
 
 
 @pytest.mark.parametrize("errors", [[True, True], [False, False]])
-def test_what_does_not_exist_is_refused(errors):
+def test_undefined_metrics_are_refused(errors):
     for metric in (td.auroc, td.frr_at_trr, td.trr_at_frr, td.roc):
         with pytest.raises(UndefinedMetricError, match="both kinds"):
             metric([0.1, 0.2], errors)

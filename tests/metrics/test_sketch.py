@@ -150,12 +150,12 @@ def test_thresholds_stay_on_the_safe_side(target, kind):
         errors = rng.random(20_000) < rank**3 / 3
         exact = calibrate(scores, errors, **target)
         ours = calibrate(sketch_of(scores, errors), **target)
-        mine, theirs = ours.accept(scores), exact.accept(scores)
+        accepted, exactly_accepted = ours.accept(scores), exact.accept(scores)
         observed = ours.certificate.observed
-        assert observed["coverage"].value == mine.mean()
-        assert ("risk" in observed) == mine.any()
-        if mine.any():
-            assert observed["risk"].value == pytest.approx(errors[mine].mean())
+        assert observed["coverage"].value == accepted.mean()
+        assert ("risk" in observed) == accepted.any()
+        if accepted.any():
+            assert observed["risk"].value == pytest.approx(errors[accepted].mean())
         if len({"frr", "trr"} & set(target)) == 2:
             if ours.state == "threshold":
                 (low, high), ends = (
@@ -164,9 +164,9 @@ def test_thresholds_stay_on_the_safe_side(target, kind):
                 )
                 assert ends[0] <= low <= ours.threshold <= high <= ends[1]
         elif {"frr", "coverage"} & set(target):
-            assert (mine >= theirs).all()
+            assert (accepted >= exactly_accepted).all()
         elif {"trr", "joint", "risk"} & set(target):
-            assert (mine <= theirs).all()
+            assert (accepted <= exactly_accepted).all()
 
 
 @pytest.mark.parametrize("target", [*TARGETS, {"risk": 0.05, "method": "sgr"}], ids=str)
@@ -229,7 +229,7 @@ def test_rows_without_errors_give_coverage_alone():
     other.update(np.arange(5.0), np.ones(5, bool))
     merged.update(np.arange(5.0))
     merged.update(np.arange(1000.0))
-    other.merge(sketch)  # what is known of a part is forgotten
+    other.merge(sketch)  # labels of a part are dropped
     assert other.to_bytes() == merged.to_bytes()
     assert not pickle.loads(pickle.dumps(sketch)).labelled
 

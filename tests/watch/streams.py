@@ -24,7 +24,7 @@ def calibrated(n=3000, *, groups=None, **target):
 
 
 def decided(accepted):
-    """Return rows that a gate decided on, whatever their doubts were."""
+    """Return decisions with these accepted rows; the doubts do not matter."""
     accepted = np.asarray(accepted, bool)
     return Screened(np.zeros(len(accepted)), accepted, np.zeros(len(accepted), int))
 

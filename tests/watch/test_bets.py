@@ -65,7 +65,7 @@ def test_every_row_bets_against_its_own_null(batches, highs):
 
 
 @given(batches=BATCHES)
-def test_a_batch_may_come_in_parts(batches):
+def test_a_batch_may_come_in_pieces(batches):
     at_once = in_parts = Bet(0.0, 0.1)
     for n, counted in batches:
         at_once = at_once.add(n, counted)
@@ -181,7 +181,7 @@ def test_rows_added_at_once_are_rows_added_one_by_one(null, rate):
             evidences.append(slow.evidence)
         fast, evidence = fast.add_each(n, counted, null=row_nulls)
         assert evidence == pytest.approx(evidences, rel=1e-9, abs=1e-9)
-        assert fast == replace(slow, peak=fast.peak)  # counts, starts, what is left
+        assert fast == replace(slow, peak=fast.peak)  # counts, starts, unstaked wealth
         assert fast.peak == pytest.approx(slow.peak, rel=1e-9, abs=1e-9)
         sums = (bet.log_sums[bet.sides].ravel() for bet in (fast, slow))
         assert next(sums) == pytest.approx(next(sums), rel=1e-9, abs=1e-9)

@@ -44,8 +44,8 @@ def test_the_estimate_is_the_mean_confidence_at_the_matching_temperature():
     matched = confidences(new, at)
     assert expected.accuracy.value == pytest.approx(matched.mean(), rel=1e-9)
     assert expected.sums.rows.variance == pytest.approx((matched * (1 - matched)).sum())
-    again = td.expected(reference, reference=reference)
-    assert again.accuracy.value == pytest.approx(accuracy, abs=1e-9)
+    repeated = td.expected(reference, reference=reference)
+    assert repeated.accuracy.value == pytest.approx(accuracy, abs=1e-9)
 
 
 def test_the_band_by_hand():
@@ -72,7 +72,7 @@ def test_the_band_by_hand():
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("n", "new"), [(200, 200), (200, 2000), (2000, 500)])
-def test_the_band_covers_where_confidence_means_what_it_meant(n, new):
+def test_the_band_covers_while_calibration_is_unchanged(n, new):
     """The new rows are harder: only their confidences say so."""
     gate = td.Gate(-2.0, td.SCORES["beta"].with_temperature(3.0))
     hits, risks = [], []
@@ -283,10 +283,10 @@ def test_mistakes_are_refused():
             fitted.count(p, accepted)
 
 
-def test_what_is_said():
+def test_the_wording():
     reference, p = rows(seed=1), rows(1, seed=2)
-    nothing = td.Gate(-np.inf, score="beta", state="reject-all")
-    expected = td.expected(unlabelled(p), reference=reference, gate=nothing)
+    reject_all = td.Gate(-np.inf, score="beta", state="reject-all")
+    expected = td.expected(unlabelled(p), reference=reference, gate=reject_all)
     assert (expected.risk.value, expected.risk_check) == (None, None)
     lines = repr(expected).splitlines()
     assert "no guarantee" in lines[0]

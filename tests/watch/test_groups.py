@@ -1,4 +1,4 @@
-"""Groups with promises of their own: each is tested, and the alarm names them."""
+"""Groups with separate promises: each is tested, and the alarm names them."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Labels that are wrong: the nulls hold whatever the noise up to what was said."""
+"""Wrong labels: the null hypotheses hold for any noise up to the stated bound."""
 
 import math
 from dataclasses import replace
@@ -82,7 +82,7 @@ def test_no_noise_and_no_prevalence_make_evidence_at_the_edge(
 
 
 def test_the_nulls_of_risk_and_joint():
-    for name, rates, wanted in (
+    for name, rates, expected in (
         ("risk", None, 0.05 + 0.95 * 0.02),
         ("risk", REVIEW, 0.05 + 0.95 * 0.02),
         ("joint", REVIEW, 0.1 * (0.05 + 0.95 * 0.02)),
@@ -90,7 +90,7 @@ def test_the_nulls_of_risk_and_joint():
     ):
         target = gates.TARGETS[name]
         test = RateTest(name, target, 0.0, 0.05, 0.1, 1000, noise=0.02)
-        assert test._reviewed_null(rates) == pytest.approx((0.0, wanted, 0.0))
+        assert test._reviewed_null(rates) == pytest.approx((0.0, expected, 0.0))
         assert replace(test, noise=0.0)._reviewed_null(None) is None
 
 
@@ -142,7 +142,7 @@ def test_without_noise_opposed_rows_say_nothing():
 
 @pytest.mark.parametrize("target", [{"frr": 0.1}, {"trr": 0.8}], ids=str)
 def test_rows_without_a_label_count_in_the_promises_favour(target):
-    """Whatever the label would be, the evidence without it is no larger."""
+    """Evidence without a label never exceeds that with it, whatever the label."""
     gate, (name,) = calibrated(**target), target
     accepted = np.array([True, False, True, False, True, False] * 5)
     rng = np.random.default_rng(0)
@@ -158,8 +158,12 @@ def test_rows_without_a_label_count_in_the_promises_favour(target):
             reviewed=[True] * 30,
         )
         assert evidence(partial)[name] <= evidence(full)[name] + 1e-9
-        gone = np.flatnonzero(lost)
-        partial.label(errors=[None] * len(gone), undecided=[True] * len(gone), ids=gone)
+        lost_rows = np.flatnonzero(lost)
+        partial.label(
+            errors=[None] * len(lost_rows),
+            undecided=[True] * len(lost_rows),
+            ids=lost_rows,
+        )
         assert evidence(partial)[name] <= evidence(full)[name] + 1e-9
 
 
@@ -167,7 +171,7 @@ def test_rows_without_a_label_count_in_the_promises_favour(target):
     "target", [{"frr": 0.1}, {"trr": 0.8}, {"risk": 0.05}, {"joint": 0.04}], ids=str
 )
 def test_wrong_labels_at_the_edge_do_not_alarm(target):
-    """Streams in which labels are wrong, told and untold: all labels are there."""
+    """Streams with wrong labels, with and without `label_noise`; none is missing."""
     gate, (name, value) = calibrated(**target), *target.items()
     aware_alarms = unaware_alarms = 0
     cells = {
@@ -193,7 +197,7 @@ def test_wrong_labels_at_the_edge_do_not_alarm(target):
     )  # nearly all labelled correct are correct
 
 
-def test_a_broken_promise_is_found_all_the_same():
+def test_a_broken_promise_is_still_found():
     gate, rng = calibrated(risk=0.05), np.random.default_rng(0)
     watch = gate.watch(review=AUDIT, label_noise=0.02)
     for _ in range(40):
@@ -216,7 +220,7 @@ def test_the_words_say_that_labels_may_be_wrong():
 
 
 @pytest.mark.parametrize("noise", [-0.1, 0.5, 1, math.nan, "0.02"])
-def test_what_is_no_noise_is_refused(noise):
+def test_invalid_label_noise_is_refused(noise):
     with pytest.raises(InputError, match=r"expected label_noise from 0 to below 0\.5"):
         calibrated().watch(label_noise=noise)
 
@@ -248,7 +252,7 @@ def test_a_state_keeps_its_noise(suffix, tmp_path):
             use()
 
 
-def test_a_target_of_ones_own_cannot_be_told_from_wrong_labels():
+def test_a_custom_target_cannot_be_distinguished_from_wrong_labels():
     own_target = replace(gates.TARGETS["risk"], name="own", review_effect="even")
     gate = calibrated(risk=0.05)
     watch = gate.watch(label_noise=0.02)

@@ -107,7 +107,7 @@ def test_processes_that_are_killed_and_tried_again_lose_nothing(suffix, tmp_path
     while jobs:
         for k, job in list(jobs.items()):
             try:
-                ended = job.wait(timeout=float(rng.uniform(0.05, 1)))
+                returncode = job.wait(timeout=float(rng.uniform(0.05, 1)))
             except subprocess.TimeoutExpired:
                 if kills < 20:
                     kills += 1
@@ -115,7 +115,7 @@ def test_processes_that_are_killed_and_tried_again_lose_nothing(suffix, tmp_path
                     job.wait()
                     jobs[k] = start(k)
                 continue
-            assert ended == 0
+            assert returncode == 0
             del jobs[k]
     assert kills
     watch = td.Watch.load(state, GATE)

@@ -176,7 +176,7 @@ def test_rows_count_for_good_in_the_order_of_the_draw():
     assert "without a label" not in repr(watch)
 
 
-def test_a_row_that_waits_does_not_hide_what_the_later_ones_show():
+def test_a_waiting_row_does_not_hide_later_evidence():
     """One label never comes; the rows after it alarm all the same."""
     watch = GATES["frr"].watch(review=ALL)
     watch.update(decided([True]), ids=["first"], reviewed=[True])
@@ -195,7 +195,7 @@ def test_a_row_that_waits_does_not_hide_what_the_later_ones_show():
 def test_at_every_look_evidence_is_at_most_that_of_all_labels(
     stream, name, review, label_bits
 ):
-    """So whatever is late, an alarm comes only where all labels would alarm."""
+    """So late labels never cause an alarm that all labels would not."""
     partial, full = (GATES[name].watch(review=review) for _ in range(2))
     number, most = 0, 0.0
     for at, batch in enumerate(stream):
@@ -364,7 +364,7 @@ def test_labels_of_rows_that_were_not_drawn_are_left_out():
 
 
 @pytest.mark.parametrize("at", [0, -1, math.nan, math.inf, "now", True, 1e12, 1e300])
-def test_what_is_no_time_is_refused(at):
+def test_invalid_times_are_refused(at):
     watch = GATES["frr"].watch()
     with pytest.raises(InputError, match="expected a time"):
         watch.update([0.1], at=at)
@@ -372,7 +372,7 @@ def test_what_is_no_time_is_refused(at):
 
 
 @pytest.mark.parametrize("year", [1960, 1970, 9999])
-def test_years_that_no_file_holds_are_refused(year):
+def test_years_that_no_file_contains_are_refused(year):
     watch = GATES["frr"].watch()
     with pytest.raises(InputError, match="expected a time"):
         watch.update([0.1], at=datetime(year, 1, 1, tzinfo=UTC))
@@ -381,12 +381,12 @@ def test_years_that_no_file_holds_are_refused(year):
 @pytest.mark.parametrize(
     "deadline", [0, -1, math.nan, math.inf, "30 days", True, 1e200, timedelta.max]
 )
-def test_what_is_no_deadline_is_refused(deadline):
+def test_invalid_deadlines_are_refused(deadline):
     with pytest.raises(InputError, match="expected a deadline"):
         GATES["frr"].watch(deadline=deadline)
 
 
-def test_a_label_that_comes_as_its_row_is_given_up_is_left_out_and_said():
+def test_a_label_that_arrives_as_its_row_expires_is_left_out_and_reported():
     watch = GATES["risk"].watch(review=ALL, deadline=10)
     watch.update(decided([True]), ids=["a"], reviewed=[True], at=100)
     watch.label(errors=[True], ids=["a"], at=200)

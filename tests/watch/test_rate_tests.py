@@ -58,18 +58,18 @@ def test_a_broken_promise_is_found_with_labels(target):
     assert "the promise no longer holds" in repr(watch)
 
 
-def test_a_promised_coverage_is_tested_by_itself():
+def test_a_promised_coverage_is_tested_separately():
     rng = np.random.default_rng(0)
     gate = td.calibrate_scores(rng.normal(size=2000), coverage=0.9)
-    more = gate.watch().update(np.full(3000, -9.0))
-    assert more.verdict("accepted") == "alarm"
-    assert more.verdict("coverage") == "holds"
-    assert "does not hold" not in repr(more)
-    less = gate.watch()
+    accepting = gate.watch().update(np.full(3000, -9.0))
+    assert accepting.verdict("accepted") == "alarm"
+    assert accepting.verdict("coverage") == "holds"
+    assert "does not hold" not in repr(accepting)
+    rejecting = gate.watch()
     for _ in range(20):
-        less.update(rng.normal(size=200) + 0.5)
-    assert less.verdict("coverage") == "alarm"
-    assert "the promise no longer holds" in repr(less)
+        rejecting.update(rng.normal(size=200) + 0.5)
+    assert rejecting.verdict("coverage") == "alarm"
+    assert "the promise no longer holds" in repr(rejecting)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_gates_that_promise_nothing_are_watched_for_drift_alone():
 
 @pytest.fixture
 def plugin():
-    """Targets of one's own, by what they are among the rows reviewed."""
+    """Custom targets, given by their fraction among the reviewed rows."""
     registered = []
 
     def register(fraction, **options):
@@ -176,7 +176,7 @@ def plugin():
         del gates.TARGETS[target.name]
 
 
-def test_a_target_of_ones_own_under_unequal_rates_says_that_it_cannot_tell(plugin):
+def test_a_custom_target_cannot_be_tested_under_unequal_review_rates(plugin):
     gate = plugin(lambda at: (at.rejected_correct + at.accepted_errors, at.n))
     doubts, errors = rows(np.random.default_rng(0), 500)
     drawn = np.random.default_rng(1).random(500) < np.where(gate.accept(doubts), 0.2, 1)
@@ -189,7 +189,7 @@ def test_a_target_of_ones_own_under_unequal_rates_says_that_it_cannot_tell(plugi
     assert even.tests["toy"].n == 500
 
 
-def test_a_share_of_ones_own_may_be_a_least_one(plugin):
+def test_a_custom_share_may_be_a_lower_bound(plugin):
     """At least half of all rows are right and accepted; three quarters are."""
     gate = plugin(
         lambda at: (at.accepted_correct, at.n), at_least=True, review_effect="share"

@@ -100,7 +100,7 @@ def _at_the_edge(rng, n, name, value):
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_equal_rates_of_one_are_no_rates_but_for_chance(target):
+def test_review_rates_of_one_change_nothing(target):
     gate = calibrated(**target)
     doubts, errors = rows(np.random.default_rng(1), 500)
     with_rates = gate.watch(review=ALL).update(doubts, errors)
@@ -134,7 +134,7 @@ def test_changed_rates_begin_another_window():
     ],
     ids=["none", "accepted", "uneven", "even"],
 )
-def test_rates_that_show_nothing_are_said(rates, blind):
+def test_rates_that_make_a_target_untestable_are_reported(rates, blind):
     odd = Target("odd", "{}", "", {}, fraction=lambda c: (c.rejected_correct, c.n))
     targets = [*(gates.TARGETS[name] for name in ("frr", "trr", "risk", "joint")), odd]
     assert {
@@ -143,7 +143,7 @@ def test_rates_that_show_nothing_are_said(rates, blind):
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_without_an_audit_it_cannot_tell(target):
+def test_without_an_audit_it_is_inconclusive(target):
     """Rejected rows are reviewed, accepted ones never: with rates, and without."""
     gate, rng = calibrated(**target), np.random.default_rng(5)
     (name,) = target
@@ -236,7 +236,7 @@ def test_labels_that_come_a_day_late_seldom_look_chosen():
 
 @pytest.mark.parametrize("n", [5, 20])
 def test_labels_chosen_in_small_batches_seldom_alarm(n):
-    """Rejected rows have labels, and a fifth of the accepted; nobody said so."""
+    """Rejected rows have labels, and a fifth of the accepted; no rate is given."""
     gate, alarms = calibrated(), 0
     for seed in range(20):
         rng, watch = np.random.default_rng(seed), gate.watch()
@@ -264,7 +264,7 @@ def test_labels_chosen_in_small_batches_seldom_alarm(n):
     ],
     ids=str,
 )
-def test_what_is_no_rate_is_refused(review):
+def test_invalid_review_rates_are_refused(review):
     with pytest.raises(InputError, match="review rate") as refused:
         calibrated().watch(review=review)
     assert "\n" not in str(refused.value)
@@ -298,10 +298,10 @@ def test_rows_are_drawn_at_the_rates():
 def test_the_same_rows_are_drawn_again_in_any_order_and_by_any_replica():
     ids, mixed = np.arange(N_DRAWS), np.random.default_rng(1).permutation(N_DRAWS)
     drawn = DRAW_GATE.watch(review=AUDIT).draw(ACCEPTED, ids=ids)
-    again = DRAW_GATE.watch(review=AUDIT, level=0.05).draw(
+    repeated = DRAW_GATE.watch(review=AUDIT, level=0.05).draw(
         ACCEPTED[mixed], ids=ids[mixed]
     )
-    assert np.array_equal(again, drawn[mixed])
+    assert np.array_equal(repeated, drawn[mixed])
     one_by_one = DRAW_GATE.watch(review=AUDIT)
     assert [
         bool(one_by_one.draw(ACCEPTED[i : i + 1], ids=ids[i : i + 1])[0])
@@ -370,7 +370,7 @@ def test_no_rows_draw_nothing():
     ],
     ids=str,
 )
-def test_what_cannot_be_drawn_is_refused(accepted, ids):
+def test_impossible_draws_are_refused(accepted, ids):
     with pytest.raises(InputError):
         DRAW_GATE.watch(review=AUDIT).draw(accepted, ids=ids)
 
@@ -381,7 +381,7 @@ def test_without_rates_nothing_is_drawn():
 
 
 def test_drawing_updating_and_labelling_go_together():
-    """What is drawn is counted as drawn; the rates are found to hold."""
+    """Drawn rows are counted as drawn, and the rates pass their test."""
     watch, rng = DRAW_GATE.watch(review=AUDIT), np.random.default_rng(0)
     for day in range(5):
         doubts, errors = rows(rng, 300)
@@ -519,7 +519,7 @@ def test_rows_of_different_rates_are_not_put_together():
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_late_labels_are_compared_with_the_rows_they_come_with(first):
-    """Nobody said which rows were drawn: the labels come a day late, with all rows."""
+    """Which rows were drawn is not given: labels come a day late, with all rows."""
     gate, rng = GATES["risk"], np.random.default_rng(0)
     for way in ("ids", "batch"):
         watch = gate.watch()
@@ -535,7 +535,7 @@ def test_late_labels_are_compared_with_the_rows_they_come_with(first):
         assert watch.verdict("risk") == ("cannot tell" if first else "holds")
 
 
-def test_all_labels_a_day_late_tell_even_where_doubts_drift():
+def test_labels_that_are_all_a_day_late_are_conclusive_under_drift():
     gate, rng, before = GATES["frr"], np.random.default_rng(0), None
     watch = gate.watch()
     for day in range(30):
@@ -547,7 +547,7 @@ def test_all_labels_a_day_late_tell_even_where_doubts_drift():
     assert not watch.sampling.among_accepted.starts
 
 
-def test_an_earlier_alarm_is_told_to_be_doubtful():
+def test_an_earlier_alarm_is_reported_as_doubtful():
     gate = GATES["risk"]
     watch = gate.watch(review={"rejected": 1.0, "accepted": 0.5})
     watch.update(decided([True] * 80), np.where(np.arange(80) % 2, 1, np.nan))
@@ -589,10 +589,10 @@ def test_states_keep_what_was_compared(suffix, tmp_path):
         with td.Watch.open(path, gate, review=AUDIT) as watch:
             watch.update(doubts, labels, reviewed=drawn)
     for name in ("among_accepted", "among_rejected"):
-        actual, wanted = (getattr(w.sampling, name) for w in (watch, uninterrupted))
-        assert actual.evidence == wanted.evidence
-        assert actual.doubts.tolist() == wanted.doubts.tolist()
-        assert actual.drawn.tolist() == wanted.drawn.tolist()
+        actual, expected = (getattr(w.sampling, name) for w in (watch, uninterrupted))
+        assert actual.evidence == expected.evidence
+        assert actual.doubts.tolist() == expected.doubts.tolist()
+        assert actual.drawn.tolist() == expected.drawn.tolist()
     assert watch.sampling.among_accepted.starts
 
 

@@ -29,13 +29,13 @@ def test_a_state_comes_back_as_it_was(suffix, tmp_path):
         busy(GATE, deadline=None, level=0.01, window=7),
     ):
         watch.save(path)
-        again = td.Watch.load(path, GATE)
-        assert snapshot(again) == snapshot(watch)
-        assert [entry.time for entry in again.records()] == [
+        loaded = td.Watch.load(path, GATE)
+        assert snapshot(loaded) == snapshot(watch)
+        assert [entry.time for entry in loaded.records()] == [
             entry.time for entry in watch.records()
         ]
-        assert repr(again) == repr(watch)
-        assert again.to_dict() == watch.to_dict()
+        assert repr(loaded) == repr(watch)
+        assert loaded.to_dict() == watch.to_dict()
 
 
 def test_an_alarm_comes_back_with_its_words(tmp_path):
@@ -43,9 +43,9 @@ def test_an_alarm_comes_back_with_its_words(tmp_path):
     assert watch.alarm
     for suffix in SUFFIXES:
         watch.save(tmp_path / f"state{suffix}")
-        again = td.Watch.load(tmp_path / f"state{suffix}", GATE)
-        assert again.tests["frr"].alarm == watch.tests["frr"].alarm
-        assert again.to_dict() == watch.to_dict()
+        loaded = td.Watch.load(tmp_path / f"state{suffix}", GATE)
+        assert loaded.tests["frr"].alarm == watch.tests["frr"].alarm
+        assert loaded.to_dict() == watch.to_dict()
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -71,7 +71,7 @@ def test_a_state_is_opened_changed_and_saved(suffix, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_options_of_a_state_that_is_there(suffix, tmp_path):
+def test_options_of_an_existing_state(suffix, tmp_path):
     path = tmp_path / f"state{suffix}"
 
     def go_on(**options):
@@ -99,7 +99,7 @@ def test_options_of_a_state_that_is_there(suffix, tmp_path):
     assert go_on(level=0.2, window=50).level == 0.2
 
 
-def test_waiting_for_ever_may_be_asked_for_at_the_start(tmp_path):
+def test_a_watch_may_be_started_without_a_deadline(tmp_path):
     with td.Watch.open(tmp_path / "new.json", GATE, deadline=None) as watch:
         assert watch.deadline is None
 
@@ -117,7 +117,7 @@ def test_a_closed_watch_can_still_be_read(suffix, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_no_state_is_refused(suffix, tmp_path):
+def test_invalid_states_are_refused(suffix, tmp_path):
     path = tmp_path / f"state{suffix}"
     for text in (
         "",
@@ -151,7 +151,7 @@ def test_what_is_no_state_is_refused(suffix, tmp_path):
 
 
 @pytest.mark.parametrize("schema", [1, 2])
-def test_a_state_of_an_earlier_version_is_refused_with_what_to_do(schema, tmp_path):
+def test_a_state_of_an_earlier_version_is_refused_with_a_remedy(schema, tmp_path):
     path = tmp_path / "state.json"
     path.write_text(json.dumps({"trustdoctor": "watch", "schema": schema}))
     match = "Start a new watch, from a gate that was calibrated again"
@@ -160,7 +160,7 @@ def test_a_state_of_an_earlier_version_is_refused_with_what_to_do(schema, tmp_pa
             read(path, GATE)
 
 
-def test_a_refusal_names_the_path_of_what_is_wrong(tmp_path):
+def test_a_refusal_names_the_path_of_the_mistake(tmp_path):
     path = tmp_path / "state.json"
     busy(GATE).save(path)
     content = json.loads(path.read_text())
@@ -249,11 +249,11 @@ def refused_or_exact(load, text, change, tmp_path):
         return False
     assert change[-1] != "twice", change
     watch.save(tmp_path / "new.json")
-    again = json.loads((tmp_path / "new.json").read_text())
+    repeated = json.loads((tmp_path / "new.json").read_text())
     document = json.loads(text)
     if "history" not in document:  # of a database
-        again = {name: again[name] for name in document}
-    assert tampered_documents.same(again, document), change
+        repeated = {name: repeated[name] for name in document}
+    assert tampered_documents.same(repeated, document), change
     repr(watch), watch.to_dict(), watch.history
     watch.update([0.3], [True], at=5000)
     ledger_keys = [key[2:] for key, _ in watch.ledger.items() if key.startswith("r:")]
@@ -318,7 +318,7 @@ def test_a_tampered_database_is_refused_or_whole(tmp_path):
         "CREATE TABLE more (x)",
     ],
 )
-def test_a_database_that_was_changed_is_refused_or_goes_on(change, tmp_path):
+def test_a_changed_database_is_refused_or_continues(change, tmp_path):
     path = tmp_path / "state.db"
     busy(GATE).save(path)
     try:
@@ -429,7 +429,7 @@ def test_tables_of_another_make_are_refused(line, tmp_path):
         td.Watch.load(path, GATE)
 
 
-def test_a_full_disk_is_told_of_a_state_that_is_begun(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_for_a_new_state(tmp_path, monkeypatch):
     """The first page of a new database does not fit."""
     path = tmp_path / "state.db"
     full = sqlite3.OperationalError("database or disk is full")
@@ -446,7 +446,7 @@ def test_a_full_disk_is_told_of_a_state_that_is_begun(tmp_path, monkeypatch):
         pass
 
 
-def test_a_text_that_is_not_utf_8_is_told(tmp_path):
+def test_a_text_that_is_not_utf_8_is_reported(tmp_path):
     """The error is that of Python's module, and has no code of SQLite."""
     path = tmp_path / "state.db"
     busy(GATE).save(path)

@@ -68,8 +68,10 @@ class Stream:
         """Return rows, labels of some that came by now in any order, and the time."""
         self.time += 30
         arrivals = [self.arrived(int(n)) for n in self.rng.integers(1, most, 2)]
-        able = [key for key in self.wrong if self.time - self.since[key] < DEADLINE]
-        shuffled = self.rng.permutation(able)
+        waiting_keys = [
+            key for key in self.wrong if self.time - self.since[key] < DEADLINE
+        ]
+        shuffled = self.rng.permutation(waiting_keys)
         keys = shuffled[: int(self.rng.integers(0, len(shuffled) + 1))].tolist()
         labels = [self.wrong.pop(key) for key in keys]
         labels = [UNDECIDED if self.rng.random() < 0.1 else label for label in labels]
@@ -117,7 +119,7 @@ def one_by_one(watch, arrivals, stream_labels, at, labels=None):
 
 
 def waiting(watch):
-    """Return the rows that wait or come after: key, time, and what is known."""
+    """Return the rows that wait or come later: key, time, decision and label."""
     out = []
     for batch in watch.queue.batches:
         keys = [str(key).removeprefix("r:") for key in batch.keys]
@@ -132,7 +134,7 @@ def waiting(watch):
 
 
 def bets(group_bets):
-    """Return of each group what is exact, and what is rounded."""
+    """Return the exact and the rounded quantities of each group."""
     exact, close = {}, {}
     for group, settled in sorted(group_bets.items(), key=str):
         bet = settled.bet
@@ -148,8 +150,8 @@ def bets(group_bets):
     return exact, close
 
 
-def require_same_bets(mine, its, *, windows=True):
-    ours, theirs = bets(mine), bets(its)
+def require_same_bets(our_groups, their_groups, *, windows=True):
+    ours, theirs = bets(our_groups), bets(their_groups)
     if windows:
         assert ours[0] == theirs[0]
     for group, values in ours[1].items():
@@ -169,8 +171,10 @@ def require_same(ours, theirs):
     assert len(ours.queue) == len(theirs.queue)
     assert ours.queue.oldest == theirs.queue.oldest
     for side in ("accepted", "rejected"):
-        mine, its = (asdict(getattr(w.sampling, side)) for w in (ours, theirs))
-        assert mine == pytest.approx(its, rel=1e-9)
+        our_side, their_side = (
+            asdict(getattr(w.sampling, side)) for w in (ours, theirs)
+        )
+        assert our_side == pytest.approx(their_side, rel=1e-9)
 
 
 @pytest.mark.sampled(4)
@@ -255,7 +259,7 @@ def test_the_same_calls_give_the_same_bits_and_so_does_a_state(name):
     assert any(run.started for run in once.queue.streams)
 
 
-def test_a_followed_watch_is_saved_and_goes_on(tmp_path):
+def test_a_followed_watch_is_saved_and_continues(tmp_path):
     gate = GATES["joint"]
     watch = gate.watch(deadline=None)
     for call in Stream(gate, 1).calls:
@@ -424,7 +428,7 @@ REVIEW = Review(**AUDIT)
     ],
     ids=str,
 )
-def test_what_cannot_be_followed_is_refused_before_anything_counts(
+def test_invalid_stream_rows_are_refused_before_anything_counts(
     arrivals, stream_labels, match
 ):
     watch = GATES["risk"].watch(review=REVIEW)

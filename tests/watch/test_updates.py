@@ -1,4 +1,4 @@
-"""Each row counts once; what is refused changes nothing."""
+"""Each row counts once; a refused update changes nothing."""
 
 import copy
 import math
@@ -35,13 +35,13 @@ def test_a_second_delivery_with_ids_counts_once():
     doubts, errors = batch()
     watch = GATE.watch().update(doubts, errors, ids=range(40))
     before = snapshot(watch)
-    again = watch.update(doubts, errors, ids=range(40))
-    assert {k: v for k, v in snapshot(again).items() if k in ("tests", "ids")} == {
+    repeated = watch.update(doubts, errors, ids=range(40))
+    assert {k: v for k, v in snapshot(repeated).items() if k in ("tests", "ids")} == {
         k: v for k, v in before.items() if k in ("tests", "ids")
     }
-    assert again.totals.rows == 40
-    assert again.totals.repeated == 40
-    assert "40 rows were counted before, and not again" in repr(again)
+    assert repeated.totals.rows == 40
+    assert repeated.totals.repeated == 40
+    assert "40 rows were counted before, and not again" in repr(repeated)
 
 
 def test_a_second_delivery_may_bring_more_rows_and_more_labels():
@@ -96,7 +96,7 @@ def test_labels_of_a_batch_may_come_later_with_its_rows():
     ],
     ids=repr,
 )
-def test_ids_of_any_kind_are_told_apart(ids, tmp_path):
+def test_ids_of_any_kind_are_distinguished(ids, tmp_path):
     for path in (tmp_path / "state.json", tmp_path / "state.db"):
         for n in (2, 2):
             with td.Watch.open(path, GATE) as watch:
@@ -181,7 +181,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("change", BAD)
-def test_what_is_refused_changes_nothing(change):
+def test_refused_calls_change_nothing(change):
     watch = GATE.watch(review=AUDIT)
     watch.update([0.1, 5.0], [None, True], ids=["a", "b"], reviewed=[True, True])
     before = snapshot(watch)
@@ -217,7 +217,7 @@ def test_a_closed_watch_counts_no_more(tmp_path):
     assert watch.totals.rows == 1
 
 
-def test_labels_may_come_late_and_in_part():
+def test_labels_may_come_late_and_incomplete():
     doubts, errors = batch(400)
     at_once, late = GATE.watch(), GATE.watch()
     partly_labelled = errors.astype(float)
@@ -239,7 +239,7 @@ def test_labels_may_come_late_and_in_part():
 
 
 def test_predictions_are_watched_as_their_scores_are():
-    """`update` scores by itself; the labels are the predictions' own."""
+    """`update` computes the scores; the labels are those of the predictions."""
     rng = np.random.default_rng(0)
     z = 2 * rng.normal(size=(3000, 4))
     labels = np.where(rng.random(3000) < 0.8, z.argmax(1), 0)
@@ -286,8 +286,8 @@ def test_a_reference_goes_with_every_kind_of_delivery(tmp_path):
         watch,
     ):
         watched.save(tmp_path / "state.json")
-        again = td.Watch.load(tmp_path / "state.json", gate)
-        assert snapshot(again) == snapshot(watched)
+        loaded = td.Watch.load(tmp_path / "state.json", gate)
+        assert snapshot(loaded) == snapshot(watched)
     assert gate.watch(reference=Reference.fit(reference)).reference == watch.reference
     before = snapshot(watch)
     with pytest.raises(InputError, match="classes"):
@@ -342,7 +342,7 @@ def test_threads_count_every_row():
     assert len(watch.history) == 2000
 
 
-def test_a_copy_goes_its_own_way():
+def test_a_copy_is_independent():
     watch = GATE.watch().update([0.1], ids=["a"])
     other = copy.deepcopy(watch).update([0.1], ids=["b"])
     assert (watch.totals.rows, other.totals.rows) == (1, 2)

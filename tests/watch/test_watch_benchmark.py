@@ -1,6 +1,6 @@
 """A few cells of benchmarks/watch.py, which fills docs/watching.md.
 
-Its cells also hold the evidence of a watch against the same sums, computed for all
+Its cells also compare the evidence of a watch with the same sums, computed for all
 streams at once.
 """
 
@@ -39,7 +39,7 @@ def test_counted_wrongly_the_same_streams_alarm(bench):
 
 @pytest.mark.parametrize("name", ["frr", "trr", "risk", "joint"])
 @pytest.mark.parametrize("reviewed", ["all rows", "1, 0.2"])
-def test_wrong_labels_alarm_unless_told(name, reviewed, bench):
+def test_wrong_labels_alarm_unless_allowed_for(name, reviewed, bench):
     unaware, *allowed = bench.noise_cell((name, reviewed, 100, 20_000, 0))
     assert max(allowed) <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 100)
     assert unaware > 0.9 or (name, reviewed) not in {
@@ -68,7 +68,7 @@ def test_a_rise_is_found_soon_at_any_age(age, bench):
     assert by_lifetime >= soon
 
 
-def test_labels_of_rejected_rows_alone_never_tell(bench):
+def test_labels_of_rejected_rows_alone_are_inconclusive(bench):
     for outcome in bench.blind_stream(("the rejected rows only", 3000, 0)).values():
         assert outcome == (1, True, False)
 

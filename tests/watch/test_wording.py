@@ -46,7 +46,7 @@ def test_lines_are_short_and_whole(target):
             assert "e-" not in line
 
 
-def test_a_rate_beyond_the_bound_but_within_chance_is_said_to_be_that():
+def test_a_rate_beyond_the_bound_but_within_chance_is_called_that():
     watch = GATE.watch()
     watch.update(decided([False] * 3 + [True] * 20), [False] * 23)
     line = next(line for line in lines(watch) if line.startswith("observed: 13.04%"))
@@ -75,7 +75,7 @@ def test_how_probable_it_is_and_how_far_from_an_alarm():
     )
 
 
-def test_an_alarm_says_what_was_asked_what_was_seen_and_stays():
+def test_an_alarm_names_the_promise_and_the_observation_and_stays():
     watch = GATE.watch().update(decided([False] * 60), [False] * 60, at=86400.0)
     alarm = watch.tests["frr"].alarm
     assert "100.00%" in alarm.reason
