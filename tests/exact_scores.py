@@ -260,7 +260,7 @@ def quiet(score):
 
 
 def one_by_one(kind, decide):
-    """Decide on all good rows at once; a bad one behind them must be refused by name.
+    """Decide on all good rows at once; a bad row after them must be refused by name.
 
     `decide` takes the numbers of rows to doubts and decisions.
     """
@@ -268,9 +268,9 @@ def one_by_one(kind, decide):
     sound = np.flatnonzero(fine)
     doubts, accepted = np.full(len(fine), NAN), np.zeros(len(fine), bool)
     doubts[sound], accepted[sound] = decide(sound)
-    for bad in np.flatnonzero(~fine):
+    for bad_row in np.flatnonzero(~fine):
         with pytest.raises(InputError, match=r"\brow 1\b"):
-            decide(np.array([sound[0], bad]))
+            decide(np.array([sound[0], bad_row]))
     return doubts, accepted
 
 
@@ -336,7 +336,7 @@ def listed(short, kind, state):
 
 
 def check_lists(lists, wanted, gate, kind):
-    """Compare lists of all rows, or of the good ones alone, with what is right."""
+    """Compare the shortlists of all rows, or of the good ones, with the exact ones."""
     names, rows = np.array(list(table(kind))), np.ones(len(wanted), bool)
     if len(lists) < len(wanted):
         rows = good(kind)

@@ -37,7 +37,7 @@ def close(a, b, tolerance=1e-9):
 
 
 def tied(doubts, rounding=ROUNDING):
-    """Doubts, with those made equal that rounding alone tells apart."""
+    """Doubts, with those that differ only by rounding made equal."""
     ordered = np.sort(np.asarray(doubts))
     ends = ordered[last_of_each(ordered, rounding)]
     return ends[np.searchsorted(ends, doubts)]
@@ -154,10 +154,10 @@ def score_is_saved_without_pickle(entry, tmp_path):
         return
     path = tmp_path / "score.safetensors"
     score.save(path)
-    again = td.load_score(path)
-    assert type(again) is type(score)
-    assert again.digest == score.digest
-    assert np.array_equal(again(p), score(p))
+    loaded = td.load_score(path)
+    assert type(loaded) is type(score)
+    assert loaded.digest == score.digest
+    assert np.array_equal(loaded(p), score(p))
     other = entry.fit(rows(seed=5))
     assert other.digest != score.digest
 
@@ -171,10 +171,10 @@ def score_works_in_a_gate(entry, tmp_path):
     doubts = score(new)
     assert np.array_equal(gate.screen(new).accepted, doubts <= gate.threshold)
     gate.save(tmp_path / "gate.json")
-    again = td.Gate.load(tmp_path / "gate.json")
-    assert np.array_equal(again.screen(new).scores, doubts)
-    assert np.array_equal(again.screen(new).accepted, gate.screen(new).accepted)
-    watch = again.watch().update(new)
+    loaded = td.Gate.load(tmp_path / "gate.json")
+    assert np.array_equal(loaded.screen(new).scores, doubts)
+    assert np.array_equal(loaded.screen(new).accepted, gate.screen(new).accepted)
+    watch = loaded.watch().update(new)
     assert watch.tests["accepted"].n == len(new)
     evaluation = td.evaluate(p, scores=[score])
     right = td.auroc(tied(score(p), score.rounding), p.errors)
@@ -198,11 +198,11 @@ SCORE_LAWS = (
 
 def target_refuses_what_is_beyond_its_limits(target, value):
     assert target.check(value) == float(value)
-    for bad in (target.low - 1, target.high + 1, float("nan"), "much", None):
+    for invalid in (target.low - 1, target.high + 1, float("nan"), "much", None):
         with pytest.raises(
             InputError, match=f"as {target.name}|expected {target.name}"
         ):
-            target.check(bad)
+            target.check(invalid)
 
 
 def target_says_what_it_promises(target, value):
@@ -242,9 +242,9 @@ def target_makes_a_gate(target, value):
 def target_survives_its_file(target, value, tmp_path):
     gate = td.calibrate(rows(3000), **{target.name: value})
     gate.save(tmp_path / "gate.json")
-    again = td.Gate.load(tmp_path / "gate.json")
-    assert again.to_json() == gate.to_json()
-    assert again.certificate.promise() == gate.certificate.promise()
+    loaded = td.Gate.load(tmp_path / "gate.json")
+    assert loaded.to_json() == gate.to_json()
+    assert loaded.certificate.promise() == gate.certificate.promise()
 
 
 def target_is_watched(target, value):
@@ -296,14 +296,14 @@ def format_takes_decisions(write, suffix, tmp_path):
     output = tmp_path / f"out{suffix}"
     means = Means(engines.find_engine("local"), MEMORY)
     engines.screen(source, gate, output, means=means)
-    again = files.find_source(output, COLUMNS)
-    _, table = again.load("score", "accepted")
+    repeated = files.find_source(output, COLUMNS)
+    _, table = repeated.load("score", "accepted")
     close(table["score"].cast(pl.Float64), td.alpha(p))
     are_same = table["accepted"].cast(pl.String).to_list() == [
         str(is_accepted).lower() for is_accepted in gate.screen(p).accepted
     ]
     assert are_same
-    assert np.array_equal(again.read().logits, p.logits)
+    assert np.array_equal(repeated.read().logits, p.logits)
 
 
 # --- engines ------------------------------------------------------------------------

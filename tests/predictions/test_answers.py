@@ -39,15 +39,15 @@ TARGETS = {
 }
 
 every_kind = pytest.mark.parametrize("kind", ANSWERS.values(), ids=ANSWERS)
-both_ways = pytest.mark.parametrize("how", HOW)
+both_ways = pytest.mark.parametrize("means_name", HOW)
 
 
 def confidences():
-    found = held_out()
-    return found.probs.max(1), found.probs.argmax(1) == found.labels
+    predictions = held_out()
+    return predictions.probs.max(1), predictions.probs.argmax(1) == predictions.labels
 
 
-def given():
+def correct_or_not():
     stated, right = confidences()
     return td.Predictions.from_confidence(stated, right)
 
@@ -68,58 +68,62 @@ def test_every_kind_of_answers_is_read(kind, tmp_path):
 
 
 @both_ways
-def test_metrics_are_those_of_other_libraries(how, tmp_path):
+def test_metrics_are_those_of_other_libraries(means_name, tmp_path):
     stated, right = confidences()
     kind = ANSWERS["confidence and correct"]
     source = kind.source(kind.halves(tmp_path))
-    found = engines.diagnose(source, means=HOW[how])
-    assert list(found.scores) == ["confidence"]
-    assert found.n_errors == (~right).sum()
-    assert found.accuracy.value == pytest.approx(right.mean(), abs=1e-12)
-    auroc = found.scores["confidence"]["auroc"]
+    evaluation = engines.diagnose(source, means=HOW[means_name])
+    assert list(evaluation.scores) == ["confidence"]
+    assert evaluation.n_errors == (~right).sum()
+    assert evaluation.accuracy.value == pytest.approx(right.mean(), abs=1e-12)
+    auroc = evaluation.scores["confidence"]["auroc"]
     expected = roc_auc_score(~right, -stated)
     assert auroc.value == pytest.approx(expected, abs=1e-12 + (auroc.within or 0))
-    made = {name: one.value for name, one in found.calibration.items()}
-    assert made["confidence"] == pytest.approx(stated.mean(), abs=1e-8)
-    assert made["brier"] == pytest.approx(((stated - right) ** 2).mean(), abs=1e-8)
+    values = {name: estimate.value for name, estimate in evaluation.calibration.items()}
+    assert values["confidence"] == pytest.approx(stated.mean(), abs=1e-8)
+    assert values["brier"] == pytest.approx(((stated - right) ** 2).mean(), abs=1e-8)
     nll = -np.log(np.where(right, stated, 1 - stated)).mean()
-    assert made["nll"] == pytest.approx(nll, abs=1e-8)
-    assert made["ece"] == pytest.approx(binned(stated, right), abs=1e-8)
+    assert values["nll"] == pytest.approx(nll, abs=1e-8)
+    assert values["ece"] == pytest.approx(binned(stated, right), abs=1e-8)
 
 
 def binned(stated, right, bins=15):
     """The expected calibration error, bin by bin; a bin has its upper end."""
     total = 0.0
     for i in range(bins):
-        own = (stated > i / bins) & (stated <= (i + 1) / bins)
-        total += abs(stated[own].sum() - right[own].sum())
+        in_bin = (stated > i / bins) & (stated <= (i + 1) / bins)
+        total += abs(stated[in_bin].sum() - right[in_bin].sum())
     return total / len(stated)
 
 
 @both_ways
-def test_a_doubt_has_a_rank_and_no_calibration(how, tmp_path):
+def test_a_doubt_has_a_rank_and_no_calibration(means_name, tmp_path):
     stated, right = confidences()
     kind = ANSWERS["doubt and correct"]
-    found = engines.diagnose(kind.source(kind.halves(tmp_path)), means=HOW[how])
-    assert found.calibration == {}
-    auroc = found.scores["doubt"]["auroc"].value
+    evaluation = engines.diagnose(
+        kind.source(kind.halves(tmp_path)), means=HOW[means_name]
+    )
+    assert evaluation.calibration == {}
+    auroc = evaluation.scores["doubt"]["auroc"].value
     assert auroc == pytest.approx(roc_auc_score(~right, -stated), abs=1e-6)
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_confidences_beyond_1_have_no_calibration_in_whichever_batch(how, tmp_path):
+@pytest.mark.parametrize("means_name", HOW)
+def test_confidences_beyond_1_have_no_calibration_in_whichever_batch(
+    means_name, tmp_path
+):
     stated, right = confidences()
     high = np.where(np.arange(ROWS) == ROWS - 1, 1.5, stated)
     for i, rows in enumerate((slice(None, ROWS // 2), slice(ROWS // 2, None))):
         table = pl.DataFrame({"confidence": high[rows], "correct": right[rows]})
         table.write_csv(tmp_path / f"{i}.csv")
     source = find_source(tmp_path, Columns(confidence="confidence"))
-    found = engines.diagnose(source, means=HOW[how])
-    assert found.calibration == {}
+    evaluation = engines.diagnose(source, means=HOW[means_name])
+    assert evaluation.calibration == {}
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_every_promise_is_that_of_the_bare_scores(target, tmp_path):
+def test_every_promise_equals_that_of_the_scores_alone(target, tmp_path):
     stated, right = confidences()
     kind = ANSWERS["prediction and label"]
     source = kind.source(kind.halves(tmp_path / "in"))
@@ -137,26 +141,26 @@ def test_every_promise_is_that_of_the_bare_scores(target, tmp_path):
     outcomes = []
     for means in HOW.values():
         outcomes.append(engines.screen(source, gate, out, means=means))
-        found = pl.read_csv(out)
-        assert found["score"].to_numpy().tobytes() == (-stated).tobytes()
+        decisions = pl.read_csv(out)
+        assert decisions["score"].to_numpy().tobytes() == (-stated).tobytes()
         accepted = -stated <= gate.threshold
-        assert found["accepted"].to_list() == accepted.tolist()
-        assert found["predicted"].to_list() == answers()["prediction"].to_list()
+        assert decisions["accepted"].to_list() == accepted.tolist()
+        assert decisions["predicted"].to_list() == answers()["prediction"].to_list()
     assert outcomes[0] == outcomes[1]
     assert outcomes[0].counts.accepted_errors == (accepted & ~right).sum()
 
 
 def test_gates_of_answers_are_saved_watched_and_compared(tmp_path):
-    p, (stated, right) = given(), confidences()
+    p, (stated, right) = correct_or_not(), confidences()
     gate = td.calibrate(p, frr=0.1)
     gate.save(tmp_path / "gate.json")
-    again = td.Gate.load(tmp_path / "gate.json")
-    assert again.to_json() == gate.to_json()
-    watch = again.watch().update(p)
+    loaded = td.Gate.load(tmp_path / "gate.json")
+    assert loaded.to_json() == gate.to_json()
+    watch = loaded.watch().update(p)
     assert watch.tests["frr"].n == right.sum()
     assert watch.tests["frr"].counted == (right & (-stated > gate.threshold)).sum()
-    found = td.compare(p)
-    assert found.score.name == "confidence"
+    comparison = td.compare(p)
+    assert comparison.score.name == "confidence"
     page = str(td.evaluate(p).to_html())
     assert page.lower().startswith("<!doctype html>")
     assert "NaN" not in page
@@ -177,31 +181,31 @@ def test_a_page_of_doubts_and_of_answers_by_name():
 
 def test_classes_scores_are_refused_for_answers_and_the_reverse():
     with pytest.raises(InputError, match="Choose confidence"):
-        td.calibrate(given(), score="alpha", frr=0.1)
+        td.calibrate(correct_or_not(), score="alpha", frr=0.1)
     probs = td.Predictions.from_probs(held_out().probs, held_out().labels)
     with pytest.raises(InputError, match="Choose alpha"):
         td.calibrate(probs, score="confidence", frr=0.1)
 
 
-def test_a_threshold_for_each_answer_goes_by_its_name(tmp_path):
+def test_thresholds_per_answer_are_keyed_by_its_name(tmp_path):
     """Numbers of answers depend on which answers a batch holds; names do not."""
     kind = ANSWERS["prediction and label"]
     source = kind.source(kind.halves(tmp_path))
     for means in HOW.values():
         gate = engines.calibrate_files(source, frr=0.4, groups="predicted", means=means)
         assert sorted(gate.groups) == ["cat", "dog", "horse", "ship"]
-        few = source.read()
-        few = few[np.flatnonzero(few.predicted_names == "ship")]
+        ships = source.read()
+        ships = ships[np.flatnonzero(ships.predicted_names == "ship")]
         alone = td.Predictions.from_confidence(
-            -few.doubts, predicted=["ship"] * len(few)
+            -ships.doubts, predicted=["ship"] * len(ships)
         )
         assert (
             gate.screen(alone).accepted.tolist()
-            == (few.doubts <= gate.groups["ship"].threshold).tolist()
+            == (ships.doubts <= gate.groups["ship"].threshold).tolist()
         )
 
 
-# What is right, and what is not known.
+# Correctness, and missing labels.
 
 
 def test_what_is_not_known_is_left_out():
@@ -218,7 +222,7 @@ def test_what_is_not_known_is_left_out():
 
 
 @pytest.mark.parametrize("unknown", [pd.NA, pd.NaT, np.nan, None, "", "  "])
-def test_pandas_marks_of_missing_labels_are_known(unknown):
+def test_pandas_markers_of_missing_labels_are_recognised(unknown):
     p = td.Predictions.from_confidence(
         [0.9, 0.8], predicted=["a", "b"], labels=np.array(["a", unknown], object)
     )
@@ -234,7 +238,7 @@ def test_a_list_with_nan_among_texts_has_a_missing_label():
 
 
 @pytest.mark.parametrize("blank", ["", "NA", "nan", "NaN", "null", "None"])
-def test_missing_labels_beside_answers_are_not_errors(blank, tmp_path):
+def test_missing_labels_of_answers_are_not_errors(blank, tmp_path):
     """A file of probabilities takes these as missing, so this one does, too."""
     path = tmp_path / "p.csv"
     path.write_text(f"confidence,prediction,label\n0.9,a,a\n0.8,b,{blank}\n0.7,c,d\n")
@@ -304,12 +308,12 @@ def test_rows_of_answers_are_picked_with_all_that_they_have():
         ids=[7, 8, 9],
         groups=["x", "y", "x"],
     )
-    part = p[[2, 0]]
-    assert part.doubts.tolist() == [-0.4, -0.9]
-    assert part.predicted_names.tolist() == ["a", "a"]
-    assert part.ids.tolist() == [9, 7]
-    assert part.errors.tolist() == [True, False]
-    assert repr(part) == "Answers(2 rows, confidence, accuracy 50.00%)"
+    picked = p[[2, 0]]
+    assert picked.doubts.tolist() == [-0.4, -0.9]
+    assert picked.predicted_names.tolist() == ["a", "a"]
+    assert picked.ids.tolist() == [9, 7]
+    assert picked.errors.tolist() == [True, False]
+    assert repr(picked) == "Answers(2 rows, confidence, accuracy 50.00%)"
 
 
 @pytest.mark.parametrize(
@@ -360,32 +364,32 @@ def test_choices_may_come_in_one_text_and_without_truth(tmp_path):
 
 
 @both_ways
-def test_responses_go_through_every_verb(how, tmp_path):
+def test_responses_go_through_every_verb(means_name, tmp_path):
     rows = responses(batch=True)
     (tmp_path / "in").mkdir()
     write_responses(tmp_path / "in", rows[: ROWS // 2], "a.jsonl")
     write_responses(tmp_path / "in", rows[ROWS // 2 :], "b.jsonl")
-    asked = Columns(choices=CHOICES, truth=write_truth(tmp_path))
-    source = find_source(tmp_path / "in", asked)
-    means, p = HOW[how], source.read()
-    found = engines.diagnose(source, means=means)
-    auroc = found.scores["confidence"]["auroc"].value
+    columns = Columns(choices=CHOICES, truth=write_truth(tmp_path))
+    source = find_source(tmp_path / "in", columns)
+    means, p = HOW[means_name], source.read()
+    evaluation = engines.diagnose(source, means=means)
+    auroc = evaluation.scores["confidence"]["auroc"].value
     assert auroc == pytest.approx(roc_auc_score(p.errors, -p.confidence), abs=1e-6)
     gate = engines.calibrate_files(source, frr=0.3, means=means)
     out = tmp_path / "out.csv"
-    done = engines.screen(source, gate, out, means=means)
+    screened = engines.screen(source, gate, out, means=means)
     table = pl.read_csv(out)
     assert table["id"].to_list() == p.ids.tolist()
     assert table["predicted"].to_list() == p.predicted_names.tolist()
     accepted = (p.doubts <= gate.threshold) & ~p.ambiguous
     assert table["accepted"].to_list() == accepted.tolist()
-    assert done.counts.accepted_errors == (accepted & p.errors).sum()
+    assert screened.counts.accepted_errors == (accepted & p.errors).sum()
 
 
 def test_a_response_that_speaks_for_no_choice_is_rejected(tmp_path):
     rows = [
-        {"id": f"r{i}", **response(p, rest)}
-        for i, (p, rest) in enumerate([(0.9, 0.01), (0.5, 1.0), (0.02, 0.01)])
+        {"id": f"r{i}", **response(p, other)}
+        for i, (p, other) in enumerate([(0.9, 0.01), (0.5, 1.0), (0.02, 0.01)])
     ]
     path = write_responses(tmp_path, rows)
     p = td.read(path, choices=CHOICES, truth=write_truth(tmp_path, [1, 1, 0]))

@@ -56,8 +56,8 @@ def test_names_of_classes(labels, expected):
 
 
 def test_names_are_compared_in_nfc():
-    found = labels_of(["cafe\u0301", "th\u00e9", "b"], ("caf\u00e9", "the\u0301", "b"))
-    assert found.tolist() == [0, 1, 2]
+    codes = labels_of(["cafe\u0301", "th\u00e9", "b"], ("caf\u00e9", "the\u0301", "b"))
+    assert codes.tolist() == [0, 1, 2]
 
 
 def test_rows_without_any_label_have_none():
@@ -99,9 +99,9 @@ def pandas_table(**changed):
 
 def nullable(labels, share=0.3):
     rows = np.random.default_rng(0).random(len(labels)) < share
-    found = pd.Series(labels, dtype="Int64")
-    found[rows] = pd.NA
-    return found, np.where(rows, -1, labels)
+    nullable_labels = pd.Series(labels, dtype="Int64")
+    nullable_labels[rows] = pd.NA
+    return nullable_labels, np.where(rows, -1, labels)
 
 
 TABLES = {
@@ -153,28 +153,30 @@ def test_integers_that_may_be_missing():
     plain = pd.DataFrame(plain_probs().to_dict(as_series=False)).assign(label=labels)
     assert td.Predictions.from_frame(plain).labels.tolist() == expected.tolist()
     codes = pd.Categorical(labels)
-    found = td.Predictions.from_frame(plain.assign(label=codes))
-    assert found.labels.tolist() == expected.tolist()
+    predictions = td.Predictions.from_frame(plain.assign(label=codes))
+    assert predictions.labels.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("kind", ["bool", "boolean", "object", "category"])
 def test_booleans_of_pandas(kind):
-    found = held_out(2)
-    truth = pd.Series(found.labels == 1).astype(kind)
-    table = pd.DataFrame({"prob": found.probs[:, 1], "spam": truth})
+    predictions = held_out(2)
+    truth = pd.Series(predictions.labels == 1).astype(kind)
+    table = pd.DataFrame({"prob": predictions.probs[:, 1], "spam": truth})
     p = td.Predictions.from_frame(table, probs="prob", positive="True", labels="spam")
-    assert p.labels.tolist() == found.labels.tolist()
-    plain = pd.DataFrame({"prob_0": found.probs[:, 0], "prob_1": found.probs[:, 1]})
+    assert p.labels.tolist() == predictions.labels.tolist()
+    plain = pd.DataFrame(
+        {"prob_0": predictions.probs[:, 0], "prob_1": predictions.probs[:, 1]}
+    )
     p = td.Predictions.from_frame(plain.assign(label=truth))
-    assert p.labels.tolist() == found.labels.tolist()
+    assert p.labels.tolist() == predictions.labels.tolist()
 
 
 def test_answers_in_tables():
-    found = held_out()
-    right = found.probs.argmax(1) == found.labels
-    known = pd.Series(right, dtype="boolean")
-    known[5] = pd.NA
-    table = pd.DataFrame({"conf": found.probs.max(1), "ok": known})
+    predictions = held_out()
+    right = predictions.probs.argmax(1) == predictions.labels
+    correct = pd.Series(right, dtype="boolean")
+    correct[5] = pd.NA
+    table = pd.DataFrame({"conf": predictions.probs.max(1), "ok": correct})
     p = td.Predictions.from_frame(table, confidence="conf", correct="ok")
     assert not p.has_label[5]
     assert p.labelled("x").errors.tolist() == np.delete(~right, 5).tolist()
@@ -275,22 +277,22 @@ def test_a_cutoff_is_compared_in_the_precision_of_the_probabilities():
 @pytest.mark.parametrize("name", ["beta", "msp", "margin", "normalised_margin"])
 def test_doubts_are_those_of_the_class_decided_on(name, logits, decided):
     """The odds of the class, or its lead over the best other, written out."""
-    found = td.SCORES[name](decided)
+    doubts = td.SCORES[name](decided)
     answered = np.flatnonzero(~decided.abstained)
-    assert np.isposinf(found[decided.abstained]).all()
+    assert np.isposinf(doubts[decided.abstained]).all()
     for row in answered:
         z = logits[row]
         if name == "normalised_margin":
             z = (z - z.mean()) / np.linalg.norm(z - z.mean())
         m = decided.predicted[row]
-        others = np.delete(z, m)
+        other_logits = np.delete(z, m)
         log_not_p = np.logaddexp.reduce(np.delete(log_softmax(z), m))
         expected = {"beta": log_not_p - log_softmax(z)[m], "msp": log_not_p}
-        lead = others.max() - z[m]
+        lead = other_logits.max() - z[m]
         wanted = expected.get(name, lead)
-        assert found[row] == pytest.approx(wanted, rel=1e-9, abs=1e-9), name
+        assert doubts[row] == pytest.approx(wanted, rel=1e-9, abs=1e-9), name
     assert np.array_equal(
-        np.argsort(found[answered]), np.argsort(td.SCORES[name](decided[answered]))
+        np.argsort(doubts[answered]), np.argsort(td.SCORES[name](decided[answered]))
     )
 
 
@@ -335,14 +337,14 @@ def test_rows_without_an_answer_are_errors(decided):
     )
     assert named.predicted.tolist() == [1, -1]
     assert named.predicted_names.tolist() == ["yes", ""]
-    nothing = td.Predictions.from_probs([[0.9, 0.1]], predicted=[None])
-    assert nothing.abstained.tolist() == [True]
+    abstention = td.Predictions.from_probs([[0.9, 0.1]], predicted=[None])
+    assert abstention.abstained.tolist() == [True]
 
 
 def test_rows_are_picked_with_their_decisions(decided):
-    some = decided[10:20]
-    assert np.array_equal(some.predicted, decided.predicted[10:20])
-    assert np.array_equal(td.SCORES["beta"](some), td.SCORES["beta"](decided)[10:20])
+    picked = decided[10:20]
+    assert np.array_equal(picked.predicted, decided.predicted[10:20])
+    assert np.array_equal(td.SCORES["beta"](picked), td.SCORES["beta"](decided)[10:20])
 
 
 @pytest.mark.parametrize(
@@ -357,7 +359,7 @@ def test_rows_are_picked_with_their_decisions(decided):
         ({"predicted": [0, 1]}, "expected predictions as 1 entries"),
     ],
 )
-def test_what_is_not_a_decision_is_refused(options, match):
+def test_invalid_decisions_are_refused(options, match):
     with pytest.raises(InputError, match=match):
         td.Predictions.from_probs([[0.6, 0.4]], **options)
 
@@ -374,13 +376,13 @@ def test_calibration_is_of_the_class_decided_on(decided):
     bins = np.minimum((p * 15).astype(int), 14)
     gaps = [abs(((~rows.errors) - p)[bins == k].sum()) for k in range(15)]
     assert td.ece(rows) == pytest.approx(sum(gaps) / len(rows))
-    found = td.evaluate(rows).calibration
-    assert found["ece"].value == pytest.approx(td.ece(rows))
-    assert found["confidence"].value == pytest.approx(p.mean())
+    calibration = td.evaluate(rows).calibration
+    assert calibration["ece"].value == pytest.approx(td.ece(rows))
+    assert calibration["confidence"].value == pytest.approx(p.mean())
     plain = rows.without_decisions()
     for name in ("nll", "brier"):
         same = td.evaluate(plain).calibration[name].value
-        assert found[name].value == pytest.approx(same)
+        assert calibration[name].value == pytest.approx(same)
         assert getattr(td, name)(rows) == pytest.approx(getattr(td, name)(plain))
 
 
@@ -419,14 +421,14 @@ def test_what_is_not_of_one_against_the_rest_is_refused(probs, match):
 @pytest.mark.parametrize("scale", [1, 100])
 def test_values_from_0_to_1_that_do_not_sum_to_1_are_not_called_logits(scale):
     shares = np.random.default_rng(0).random((300, 5)) * scale
-    with pytest.raises(InputError, match=r"one.vs.rest") as told:
+    with pytest.raises(InputError, match=r"one.vs.rest") as refusal:
         td.Predictions.from_probs(shares)
     if scale == 1:
-        assert "logits" not in str(told.value)
+        assert "logits" not in str(refusal.value)
         for way in ("class is missing", "rounded", r"Several labels per row (tags)"):
-            assert way in str(told.value)
+            assert way in str(refusal.value)
     else:
-        assert "--percent" in str(told.value)
+        assert "--percent" in str(refusal.value)
 
 
 # Answers with a confidence.
@@ -441,7 +443,7 @@ def answers(**options):
     )
 
 
-def test_answers_that_are_missing_are_errors_of_endless_doubt():
+def test_missing_answers_are_errors_of_infinite_doubt():
     p = answers()
     assert p.doubts.tolist() == [-0.9, np.inf, np.inf, -0.2]
     assert p.errors.tolist() == [False, True, True, True]

@@ -16,8 +16,8 @@ PROBS = [[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]
 @pytest.mark.parametrize("kind", ["numpy", "torch", "list"])
 def test_logits_of_every_kind(dtype, kind):
     z = np.array([[2.0, 0.5, -1], [0.25, 3, -np.inf]], dtype)
-    given = {"numpy": z, "torch": torch.tensor(z), "list": z.tolist()}[kind]
-    p = Predictions.from_logits(given, [0, 0])
+    logits = {"numpy": z, "torch": torch.tensor(z), "list": z.tolist()}[kind]
+    p = Predictions.from_logits(logits, [0, 0])
     assert p.logits.dtype == (np.float64 if kind == "list" else dtype)
     assert np.array_equal(p.logits, z)
     assert p.predicted.tolist() == [0, 1]
@@ -56,13 +56,13 @@ def test_labels_of_every_kind(labels):
     assert Predictions.from_probs(PROBS, torch.tensor([0, 1])).errors.sum() == 1
 
 
-def test_missing_labels_are_said():
+def test_missing_labels_are_reported():
     p = Predictions.from_probs(PROBS)
     with pytest.raises(LabelsMissingError, match="errors needs the true labels"):
         _ = p.errors
 
 
-def test_the_repr_says_what_is_held():
+def test_the_repr_summarises_the_rows():
     assert repr(Predictions.from_probs(PROBS, [0, 1])) == (
         "Predictions(2 rows, 3 classes, probabilities, accuracy 50.00%)"
     )
@@ -132,7 +132,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("make", [Predictions.from_logits, Predictions.from_probs])
-def test_what_is_known_beside_the_numbers_is_kept(make):
+def test_additional_data_are_kept(make):
     p = make(PROBS, [0, 1], **BESIDE)
     assert p.class_names == ("ant", "bee", "cow")
     assert p.ids.tolist() == ["x1", "x2"]
@@ -181,13 +181,13 @@ def test_what_is_known_comes_in_many_kinds():
         ({"features": [[1.0, 2.0], [1.0]]}, "ragged"),
     ],
 )
-def test_what_does_not_fit_the_rows_is_refused(make, beside, match):
+def test_attributes_of_another_length_are_refused(make, beside, match):
     with pytest.raises(InputError, match=match):
         make(PROBS, **beside)
 
 
-def many(n=6):
-    """Rows that can be told apart by all that is known of them."""
+def distinct_rows(n=6):
+    """Rows that differ in every attribute."""
     z = np.random.default_rng(0).normal(size=(n, 3))
     at = np.arange(n)
     return Predictions.from_logits(
@@ -204,7 +204,7 @@ MASK = np.array([True, False, False, True, True, False])
 
 
 @pytest.mark.parametrize(
-    ("rows", "wanted"),
+    ("rows", "expected"),
     [
         (MASK, [0, 3, 4]),
         (MASK.tolist(), [0, 3, 4]),
@@ -221,25 +221,25 @@ MASK = np.array([True, False, False, True, True, False])
     ],
     ids=str,
 )
-def test_rows_are_picked_with_all_that_is_known_of_them(rows, wanted):
-    p = many()
+def test_rows_are_selected_with_all_their_attributes(rows, expected):
+    p = distinct_rows()
     assert p.errors.any()
     assert not p.errors.all()
-    found = p[rows]
-    assert len(found) == len(wanted)
-    assert np.array_equal(found.logits, p.logits[wanted])
-    assert found.labels.tolist() == [i % 3 for i in wanted]
-    assert found.ids.tolist() == [f"x{i}" for i in wanted]
-    assert found.groups.tolist() == [10 * i for i in wanted]
-    assert found.features.tolist() == [[i, -i] for i in wanted]
-    assert found.class_names == p.class_names
-    assert found.predicted.tolist() == [int(p.logits[i].argmax()) for i in wanted]
-    assert found.errors.tolist() == [bool(p.errors[i]) for i in wanted]
+    picked = p[rows]
+    assert len(picked) == len(expected)
+    assert np.array_equal(picked.logits, p.logits[expected])
+    assert picked.labels.tolist() == [i % 3 for i in expected]
+    assert picked.ids.tolist() == [f"x{i}" for i in expected]
+    assert picked.groups.tolist() == [10 * i for i in expected]
+    assert picked.features.tolist() == [[i, -i] for i in expected]
+    assert picked.class_names == p.class_names
+    assert picked.predicted.tolist() == [int(p.logits[i].argmax()) for i in expected]
+    assert picked.errors.tolist() == [bool(p.errors[i]) for i in expected]
     assert len(p) == 6
-    assert f"Predictions({len(wanted)} row" in repr(found)
+    assert f"Predictions({len(expected)} row" in repr(picked)
 
 
-def test_a_part_knows_no_more_than_the_whole():
+def test_selected_rows_have_no_more_attributes_than_all():
     p = Predictions.from_probs(PROBS)[1:]
     assert p.from_probabilities
     assert (p.labels, p.class_names, p.ids, p.groups, p.features) == (None,) * 5
@@ -264,22 +264,22 @@ def test_a_part_knows_no_more_than_the_whole():
     ],
     ids=str,
 )
-def test_what_picks_no_rows_is_refused(rows, match):
+def test_invalid_row_indices_are_refused(rows, match):
     with pytest.raises(InputError, match=match):
-        many()[rows]
+        distinct_rows()[rows]
 
 
 class Owner:
-    """What hands out its own array, as some libraries' arrays do."""
+    """An object that hands out its own array, as some libraries' arrays do."""
 
-    def __init__(self, own):
-        self.own = own
+    def __init__(self, array):
+        self.array = array
 
     def __len__(self):
-        return len(self.own)
+        return len(self.array)
 
     def __array__(self, dtype=None, copy=None):
-        return self.own
+        return self.array
 
 
 def hidden(array):
@@ -308,13 +308,13 @@ def test_predictions_stay_when_the_array_changes(make, share, dtype, rng):
         array *= 3
     labels, groups = np.arange(40) % 3, np.arange(40) % 4
     features, ids = rng.normal(size=(40, 2)), np.arange(40)
-    own = {"groups": groups, "ids": ids, "features": features}
-    p = make(share(array), labels, **own)
+    options = {"groups": groups, "ids": ids, "features": features}
+    p = make(share(array), labels, **options)
     names = ("logits", "labels", "groups", "ids", "features")
     before = {name: getattr(p, name).copy() for name in names}
     scores, errors = td.alpha(p), p.errors.copy()
-    for one in (array, labels, groups, features, ids):
-        one[...] = one[::-1].copy()
+    for array_ in (array, labels, groups, features, ids):
+        array_[...] = array_[::-1].copy()
     for name in names:
         assert np.array_equal(getattr(p, name), before[name]), name
     assert np.array_equal(td.alpha(p), scores)
@@ -323,14 +323,14 @@ def test_predictions_stay_when_the_array_changes(make, share, dtype, rng):
 
 def test_logits_cannot_be_written(rng):
     z = rng.normal(size=(20, 3))
-    own = z.copy()
-    own.flags.writeable = False
-    for p in (Predictions.from_logits(z), Predictions.from_logits(own)):
-        for part in (p, p[:5]):
+    read_only = z.copy()
+    read_only.flags.writeable = False
+    for p in (Predictions.from_logits(z), Predictions.from_logits(read_only)):
+        for predictions in (p, p[:5]):
             with pytest.raises(ValueError, match="read-only"):
-                part.logits[0, 0] = 7
+                predictions.logits[0, 0] = 7
     z[0, 0] = 7  # the caller's is as it was
-    assert np.shares_memory(Predictions.from_logits(own).logits, own)
+    assert np.shares_memory(Predictions.from_logits(read_only).logits, read_only)
 
 
 @pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
@@ -347,11 +347,11 @@ def test_numbers_of_the_other_byte_order_are_the_same(kind, rng):
         )
         for turn in (lambda a: a, lambda a: a.astype(a.dtype.newbyteorder(">")))
     )
-    for one, two in zip(native, other, strict=True):
-        assert two.logits.dtype.isnative
-        assert np.array_equal(one.logits, two.logits)
-        assert np.array_equal(one.labels, two.labels)
-        assert np.array_equal(td.alpha(one), td.alpha(two))
+    for first, second in zip(native, other, strict=True):
+        assert second.logits.dtype.isnative
+        assert np.array_equal(first.logits, second.logits)
+        assert np.array_equal(first.labels, second.labels)
+        assert np.array_equal(td.alpha(first), td.alpha(second))
     assert np.array_equal(native[0].groups, other[0].groups)
     assert np.array_equal(native[0].features, other[0].features)
     swapped = z.astype(z.dtype.newbyteorder(">"))
@@ -372,27 +372,27 @@ def test_the_largest_logits_are_measured_without_a_warning(size, rng):
     labels = np.where(rng.random(300) < 0.8, z.argmax(1), z.argmin(1))
     p = Predictions.from_logits(z, labels)
     wrong = int((z.argmax(1) != labels).sum())
-    found = td.evaluate(p)
+    evaluation = td.evaluate(p)
     tally = td.Tally()
     tally.update(p)
     counted = tally.evaluate()
-    for one in (found, counted):
-        assert one.calibration["confidence"].value == 1
-        assert one.calibration["ece"].value == pytest.approx(wrong / 300)
-        assert one.calibration["brier"].value == pytest.approx(2 * wrong / 300)
-        assert one.calibration["nll"].value is None
-        assert f"infinite: {wrong} labels" in one.calibration["nll"].note
-        json.loads(one.to_json(), parse_constant=pytest.fail)
-    for name, metrics in found.scores.items():
+    for result in (evaluation, counted):
+        assert result.calibration["confidence"].value == 1
+        assert result.calibration["ece"].value == pytest.approx(wrong / 300)
+        assert result.calibration["brier"].value == pytest.approx(2 * wrong / 300)
+        assert result.calibration["nll"].value is None
+        assert f"infinite: {wrong} labels" in result.calibration["nll"].note
+        json.loads(result.to_json(), parse_constant=pytest.fail)
+    for name, metrics in evaluation.scores.items():
         for metric, value in metrics.items():
             ours = counted.scores[name][metric]
             assert ours.value == pytest.approx(value.value, abs=ours.within + 1e-9)
-    assert "<html" in found.to_html()
+    assert "<html" in evaluation.to_html()
     assert td.calibrate(p, frr=0.1).screen(p).accepted.mean() > 0.5
 
 
 @pytest.mark.parametrize("cost", [1e300, 1e308])
-def test_an_endless_cost_is_that_of_any_error(cost, rng):
+def test_an_infinite_cost_forbids_any_error(cost, rng):
     z = rng.normal(size=(400, 3))
     labels = np.where(rng.random(400) < 0.9, z.argmax(1), 0)
     p = Predictions.from_logits(z, labels)
@@ -400,8 +400,8 @@ def test_an_endless_cost_is_that_of_any_error(cost, rng):
     certain = int(np.argmax(p.errors[order]))
     assert certain
     gate = td.calibrate(p, cost=cost)
-    done = gate.screen(p)
-    assert done.accepted.sum() == certain
-    assert not p.errors[done.accepted].any()
+    screened = gate.screen(p)
+    assert screened.accepted.sum() == certain
+    assert not p.errors[screened.accepted].any()
     assert "nan" not in gate.to_json().lower()
     assert td.calibrate(p, cost=1e6).threshold == gate.threshold

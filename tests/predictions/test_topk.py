@@ -26,16 +26,16 @@ def test_the_true_score_lies_in_the_interval(classes, k, peak, seed):
     probs /= probs.sum(1, keepdims=True)
     z = np.log(probs)
     for n_classes in (classes, None):
-        found = answers(probs, k, n_classes=n_classes)
+        topk = answers(probs, k, n_classes=n_classes)
         for name in ("alpha", "beta", "msp"):
-            low, high = found.interval(name)
+            low, high = topk.interval(name)
             true = getattr(td, name)(z)
             slack = 1e-6 * np.maximum(1, np.abs(true))
             assert (low - slack <= true).all()
             assert (true <= high + slack).all()
             if name != "alpha":
                 assert np.array_equal(low, high)
-        np.testing.assert_allclose(found.doubt("alpha"), found.interval("alpha")[1])
+        np.testing.assert_allclose(topk.doubt("alpha"), topk.interval("alpha")[1])
 
 
 def test_with_all_classes_the_interval_is_the_score(rng):
@@ -55,45 +55,47 @@ def test_more_classes_named_narrow_the_interval(rng):
 
 
 def test_log_probabilities_next_to_one_keep_their_odds():
-    found = td.Predictions.from_topk([[-1e-13, -40.0]], [[0, 1]], log=True)
+    topk = td.Predictions.from_topk([[-1e-13, -40.0]], [[0, 1]], log=True)
     with mpmath.workdps(40):
         p = mpmath.exp(mpmath.mpf(-1e-13))
-        wanted = float(mpmath.log((1 - p) / p))
-    assert found.interval("beta")[1][0] == pytest.approx(wanted, rel=1e-9)
+        expected = float(mpmath.log((1 - p) / p))
+    assert topk.interval("beta")[1][0] == pytest.approx(expected, rel=1e-9)
 
 
 @given(st.integers(2, 6), st.integers(0, 2**31))
 def test_an_open_rest_may_go_anywhere(classes, seed):
     rng = np.random.default_rng(seed)
     true = rng.dirichlet(np.ones(classes), 30)
-    seen = true * rng.uniform(0.3, 1, true.shape)  # some tokens were not returned
-    columns = np.broadcast_to(np.arange(classes), seen.shape)
-    found = td.Predictions.from_topk(seen, columns, n_classes=classes, open_rest=True)
-    sure = ~found.ambiguous
-    assert (found.predicted[sure] == true.argmax(1)[sure]).all()
+    returned = true * rng.uniform(0.3, 1, true.shape)  # some tokens were not returned
+    columns = np.broadcast_to(np.arange(classes), returned.shape)
+    topk = td.Predictions.from_topk(
+        returned, columns, n_classes=classes, open_rest=True
+    )
+    sure = ~topk.ambiguous
+    assert (topk.predicted[sure] == true.argmax(1)[sure]).all()
     for name in ("alpha", "beta", "msp"):
-        low, high = found.interval(name)
+        low, high = topk.interval(name)
         score = getattr(td, name)(np.log(true))
         assert (low[sure] - 1e-9 <= score[sure]).all()
         assert (score[sure] <= high[sure] + 1e-9).all()
-    assert (found.doubt("beta")[~sure] == np.inf).all()
+    assert (topk.doubt("beta")[~sure] == np.inf).all()
 
 
 def test_gates_decide_on_the_cautious_end():
     probs, classes = [[0.9, 0.05], [0.5, 0.3]], [[3, 1], [0, 2]]
-    found = td.Predictions.from_topk(probs, classes, labels=[3, 2])
-    assert found.predicted.tolist() == [3, 0]
-    assert found.errors.tolist() == [False, True]
-    low, high = found.interval("alpha")
+    topk = td.Predictions.from_topk(probs, classes, labels=[3, 2])
+    assert topk.predicted.tolist() == [3, 0]
+    assert topk.errors.tolist() == [False, True]
+    low, high = topk.interval("alpha")
     middle = td.Gate(float((low[1] + high[1]) / 2), score="alpha")
-    assert middle.screen(found).accepted.tolist() == [True, False]
+    assert middle.screen(topk).accepted.tolist() == [True, False]
     unsure = td.Predictions.from_topk([[0.4, 0.3]], [[0, 1]], open_rest=True)
     everything = td.Gate(np.inf, score="beta", state="accept-all")
     assert not everything.screen(unsure).accepted.any()
     with pytest.raises(InputError, match="temperature"):
-        td.Gate(0.0, td.SCORES["alpha"].with_temperature(2.0)).screen(found)
+        td.Gate(0.0, td.SCORES["alpha"].with_temperature(2.0)).screen(topk)
     with pytest.raises(InputError, match="alpha, beta, msp"):
-        td.Gate(0.0, score="energy").screen(found)
+        td.Gate(0.0, score="energy").screen(topk)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_gates_decide_on_the_cautious_end():
         ([0.5, 0.3], [0, 1], "shapes"),
     ],
 )
-def test_what_is_no_answer_is_refused(probs, classes, word):
+def test_invalid_answers_are_refused(probs, classes, word):
     with pytest.raises(InputError, match=word):
         td.Predictions.from_topk(probs, classes, n_classes=5)
     with pytest.raises(InputError, match="labels"):
@@ -117,24 +119,24 @@ def test_what_is_no_answer_is_refused(probs, classes, word):
 
 def test_what_is_named_bounds_the_odds_where_p_rounds_to_one():
     probs = np.array([[1, 1e-9, 1e-10]], np.float32)
-    found = td.Predictions.from_topk(probs, [[0, 1, 2]], n_classes=10)
+    topk = td.Predictions.from_topk(probs, [[0, 1, 2]], n_classes=10)
     truth = np.log(1.1e-9)
-    assert found.interval("beta")[1][0] >= truth - 1e-3
-    assert found.interval("alpha")[1][0] >= truth
+    assert topk.interval("beta")[1][0] >= truth - 1e-3
+    assert topk.interval("alpha")[1][0] >= truth
 
 
 def test_sums_that_miss_one_are_divided_out():
-    found = td.Predictions.from_topk([[0.6, 0.405]], [[0, 1]], n_classes=3)
-    assert found.interval("beta")[1][0] == pytest.approx(np.log(0.405 / 0.6))
-    whole = td.Predictions.from_topk(
+    topk = td.Predictions.from_topk([[0.6, 0.405]], [[0, 1]], n_classes=3)
+    assert topk.interval("beta")[1][0] == pytest.approx(np.log(0.405 / 0.6))
+    all_classes = td.Predictions.from_topk(
         [[0.5, 0.3, 0.195, 0]], [[0, 1, 2, 3]], n_classes=4
     )
     p = td.Predictions.from_probs([[0.5, 0.3, 0.195, 0]])
-    for end in whole.interval("alpha"):
+    for end in all_classes.interval("alpha"):
         assert end[0] == pytest.approx(td.alpha(p.logits)[0])
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_values_are_refused():
     with pytest.raises(InputError, match="n_classes is too small"):
         td.Predictions.from_topk([[0.4, 0.1]], [[0, 1]], n_classes=3)
     with pytest.raises(InputError, match="whole number above 1"):
@@ -154,12 +156,12 @@ def sampled(rng, n=3000, classes=10, k=3, **options):
 
 def test_top_k_answers_are_evaluated_as_answers_with_a_confidence(rng):
     probs, p = sampled(rng)
-    found = td.evaluate(p)
-    assert list(found.scores) == ["alpha", "beta", "msp"]
+    evaluation = td.evaluate(p)
+    assert list(evaluation.scores) == ["alpha", "beta", "msp"]
     stated = td.Predictions.from_confidence(probs.max(1), ~p.errors)
     same = td.evaluate(stated)
-    assert found.accuracy == same.accuracy
-    msp, stated_score = found.scores["msp"], same.scores["confidence"]
+    assert evaluation.accuracy == same.accuracy
+    msp, stated_score = evaluation.scores["msp"], same.scores["confidence"]
     assert msp["auroc"].value == pytest.approx(stated_score["auroc"].value)
     assert td.ece(p) == pytest.approx(td.ece(stated))
     assert np.array_equal(p.confidence, stated.confidence)
@@ -169,20 +171,20 @@ def test_rows_ids_and_groups_go_together(rng):
     n = 3000
     ids, groups = np.arange(n), np.where(np.arange(n) % 2, "a", "b")
     _, p = sampled(rng, ids=ids, groups=groups)
-    some = p[100:300]
-    assert len(some) == len(some.top.probs) == 200
-    assert np.array_equal(some.ids, ids[100:300])
-    assert np.array_equal(some.doubt("beta"), p.doubt("beta")[100:300])
-    assert np.array_equal(some.predicted, p.predicted[100:300])
+    picked = p[100:300]
+    assert len(picked) == len(picked.top.probs) == 200
+    assert np.array_equal(picked.ids, ids[100:300])
+    assert np.array_equal(picked.doubt("beta"), p.doubt("beta")[100:300])
+    assert np.array_equal(picked.predicted, p.predicted[100:300])
     gate = td.calibrate(p, score="beta", frr=0.1, groups="given")
     assert sorted(gate.groups) == ["a", "b"]
-    done = gate.screen(some)
-    assert np.array_equal(done.ids, some.ids)
-    watch = gate.watch().update(some)
+    screened = gate.screen(picked)
+    assert np.array_equal(screened.ids, picked.ids)
+    watch = gate.watch().update(picked)
     assert watch is not None
 
 
-def test_what_needs_every_class_refuses_them(rng):
+def test_functions_that_need_every_class_refuse_them(rng):
     _, p = sampled(rng)
     for refused in (
         lambda: td.calibrate(p, score="auto", frr=0.1),
@@ -205,5 +207,5 @@ def test_ambiguous_answers_are_rejected_and_count_as_confidence_0(rng):
     assert np.array_equal(cut.always_rejected, cut.ambiguous)
     assert (cut.confidence[cut.ambiguous] == 0).all()
     assert (cut.doubts[cut.ambiguous] == np.inf).all()
-    done = td.Gate(np.inf, score="beta", state="accept-all").screen(cut)
-    assert np.array_equal(done.accepted, ~cut.ambiguous)
+    screened = td.Gate(np.inf, score="beta", state="accept-all").screen(cut)
+    assert np.array_equal(screened.accepted, ~cut.ambiguous)

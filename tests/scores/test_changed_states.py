@@ -62,16 +62,16 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("change", WAYS)
 @pytest.mark.parametrize("name", FITTED)
-def test_changed_numbers_are_refused_or_score(name, how, tmp_path):
+def test_changed_numbers_are_refused_or_score(name, change, tmp_path):
     path = tmp_path / "a.safetensors"
     arrays, metadata = saved(name, path)
     p = rows(50, seed=1)
     for key, array in arrays.items():
-        if array.dtype.kind != "f" and how in FLOATS:
+        if array.dtype.kind != "f" and change in FLOATS:
             continue
-        save_file(arrays | {key: WAYS[how](array)}, path, metadata=metadata)
+        save_file(arrays | {key: WAYS[change](array)}, path, metadata=metadata)
         try:
             with np.errstate(all="ignore"):
                 gate = td.Gate(np.inf, score=td.load_score(path))
@@ -120,8 +120,8 @@ def test_the_command_line_refuses_them_in_one_line(run, tmp_path):
     )
     z = rows().logits
     np.savez(tmp_path / "p.npz", logits=z, labels=rows().labels)
-    done = run("diagnose", tmp_path / "p.npz", "--score", path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    completed = run("diagnose", tmp_path / "p.npz", "--score", path)
+    assert (completed.returncode, completed.stderr.count("\n")) == (2, 1)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0, -1, "1", None, [1]])

@@ -92,8 +92,10 @@ def test_tampered_states_are_refused(name):
     arrays, plain = score.to_state()
     assert entry.from_state(arrays, plain).digest == score.digest
     first = fields(entry)[0].name  # it has no default
-    less = [{k: v for k, v in part.items() if k != first} for part in (arrays, plain)]
-    for changed in ((arrays, {**plain, "more": 1}), less):
+    incomplete = [
+        {k: v for k, v in fields.items() if k != first} for fields in (arrays, plain)
+    ]
+    for changed in ((arrays, {**plain, "more": 1}), incomplete):
         with pytest.raises(FileError, match=r"missing|unknown"):
             entry.from_state(*changed)
     for key, array in arrays.items():
@@ -115,14 +117,14 @@ def test_files_of_unregistered_scores_are_refused(tmp_path):
         td.load_score(tmp_path / "odd.safetensors")
 
 
-def test_what_is_not_a_score_is_not_registered():
-    class Bare(td.FittedScore):
+def test_objects_that_are_not_scores_are_not_registered():
+    class UndescribedScore(td.FittedScore):
         name = "bare"
 
     for odd, match in (
         ("x", "expected a LogitScore or a class"),
         (td.RelU.fit(laws.rows()), "expected a LogitScore or a class"),
-        (Bare, "says its needs"),
+        (UndescribedScore, "says its needs"),
     ):
         with pytest.raises(InputError, match=match):
             td.register(odd)

@@ -47,22 +47,22 @@ def test_formulas_come_back(name, temperature):
     if name == "confidence" and temperature != 1:
         return
     score = find_score(name, temperature=temperature)
-    again = read(written(score))
-    assert again == score
-    assert (again.name, again.temperature) == (name, temperature)
+    loaded = read(written(score))
+    assert loaded == score
+    assert (loaded.name, loaded.temperature) == (name, temperature)
 
 
 @pytest.mark.filterwarnings("ignore::trustdoctor.errors.OddLabelsWarning")
 @pytest.mark.parametrize("name", FITTED)
 def test_fitted_scores_come_back_to_the_bit(name, rows, tmp_path):
     score = td.SCORES[name].fit(rows)
-    again = read(written(score))
-    assert again == score
-    assert hash(again) == hash(score)
-    assert np.array_equal(again(rows), score(rows))
+    loaded = read(written(score))
+    assert loaded == score
+    assert hash(loaded) == hash(score)
+    assert np.array_equal(loaded(rows), score(rows))
     score.save(tmp_path / "a.safetensors")
     beside = read(written(score, file="a.safetensors"), tmp_path)
-    assert beside == again
+    assert beside == loaded
     assert beside != td.SCORES[name].fit(laws.rows(seed=1))
     assert beside != name
 
@@ -74,7 +74,7 @@ def test_whole_numbers_where_a_float_is_declared_keep_their_digest(rows):
     assert read(written(warm)) == warm
 
 
-def test_large_scores_are_written_beside(rows, tmp_path, monkeypatch):
+def test_large_scores_are_written_to_a_separate_file(rows, tmp_path, monkeypatch):
     score = td.KNN.fit(rows, k=5)
     path = tmp_path / "gate.json"
     assert save_beside(score, path) is save_beside(find_score("alpha"), path) is None
@@ -102,11 +102,11 @@ def test_changed_documents_are_refused_or_the_same(name, rows):
     n_refused = 0
     for change, text in tampered_documents.mutants(content):
         try:
-            again = read(text)
+            loaded = read(text)
         except (TrustDoctorError, ValueError):  # envelope.parse raises ValueError
             n_refused += 1
         else:
-            assert again == score, change
+            assert loaded == score, change
     assert n_refused > 200
 
 

@@ -58,9 +58,9 @@ def test_mistakes_are_named():
         TrustScore.fit(train_rows(labels=np.zeros(200, int)))
     with pytest.raises(InputError, match="needs the true labels"):
         TrustScore.fit(train_rows(labels=None))
-    few = train_rows(labels=np.where(LABELS == 2, 0, LABELS))
+    without_a_class = train_rows(labels=np.where(LABELS == 2, 0, LABELS))
     with pytest.raises(InputError, match="no training row"):
-        TrustScore.fit(few)(NEW)
+        TrustScore.fit(without_a_class)(NEW)
     narrow = Predictions.from_logits(Z, features=ROWS[:, :2])
     with pytest.raises(InputError, match="as in the fit"):
         KNN.fit(SEEN, k=1)(narrow)

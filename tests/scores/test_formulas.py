@@ -24,7 +24,9 @@ def reference(name, row, t, *, exponent=0.1, top=None):
     ]  # 60 digits may hide the first
     pairs = list(zip(e, others_sums, strict=True))[:top]
     return mp.log(
-        mp.fsum((x * rest / total**2) ** mp.mpf(exponent) for x, rest in pairs)
+        mp.fsum(
+            (x * complement / total**2) ** mp.mpf(exponent) for x, complement in pairs
+        )
     )
 
 

@@ -133,10 +133,10 @@ def test_certain_rows_are_least_doubtful_and_harm_no_other(score):
 
 
 @scores
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_rows_without_a_score_are_refused(score, bad):
+@pytest.mark.parametrize("invalid", [np.nan, np.inf])
+def test_rows_without_a_score_are_refused(score, invalid):
     z = np.zeros((40, 60))
-    z[33, 7] = bad
+    z[33, 7] = invalid
     with pytest.raises(InputError, match="row 33"):
         score.function(z)
     with pytest.raises(InputError, match="row 1"):
@@ -237,7 +237,7 @@ def test_predictions_are_scored_as_their_logits(score, rng):
 @pytest.mark.parametrize(
     "kind", ["numpy", "list", "torch", "float32", "bfloat16", "frame"]
 )
-def test_ten_rows_of_probabilities_are_not_taken_for_logits(score, kind, rng):
+def test_ten_rows_of_probabilities_are_not_mistaken_for_logits(score, kind, rng):
     probs = rng.dirichlet(np.ones(4), 10)
     array = {
         "numpy": probs,
@@ -259,7 +259,7 @@ def test_ten_rows_of_probabilities_are_not_taken_for_logits(score, kind, rng):
 
 
 def test_a_compiled_model_may_score(rng):
-    """Where there are no numbers to look at yet, nothing is looked at."""
+    """While tracing, when there are no values yet, values are not checked."""
     z = torch.tensor(rng.normal(size=(12, 3)))
     traced = torch.vmap(alpha)(z[None])[0]
     assert torch.allclose(traced, alpha(z))

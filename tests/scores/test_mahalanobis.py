@@ -115,9 +115,9 @@ def test_files_round_trip_without_pickle(rng, tmp_path):
     score = fit(rows, labels, space="softmax", ridge=1e-5)
     path = tmp_path / "score.safetensors"
     score.save(path)
-    again = Mahalanobis.load(path)
-    assert (again.space, again.ridge) == ("softmax", 1e-5)
-    assert np.array_equal(again.function(rows), score.function(rows))
+    loaded = Mahalanobis.load(path)
+    assert (loaded.space, loaded.ridge) == ("softmax", 1e-5)
+    assert np.array_equal(loaded.function(rows), score.function(rows))
     all_at_once = path.read_bytes()
     for content in (b"", b"junk", all_at_once[:50]):
         path.write_bytes(content)

@@ -95,14 +95,14 @@ def check_values(name, rows, dtype, **options):
         for value, right, size, row in zip(
             doubts.tolist(), true, sizes, rows, strict=True
         ):
-            where = (form, options, row, value, mp.nstr(right, 12))
+            case = (form, options, row, value, mp.nstr(right, 12))
             if np.isinf(value):  # beyond the largest number there is infinity
-                assert right == value or abs(right) > largest / 2, where
+                assert right == value or abs(right) > largest / 2, case
             else:
                 error = abs(mp.mpf(value) - right) / max(1, abs(right), size)
                 # At p = 1 a rounded mean of many classes shows in each of them.
                 loose = 10 if form == "torch" and options["p"] == 1 else 1
-                assert error < loose * BOUNDS[dtype], where
+                assert error < loose * BOUNDS[dtype], case
 
 
 @pytest.mark.sampled(4)
@@ -140,7 +140,7 @@ def test_neither_the_length_nor_the_mean_matters(score, p, rng):
 
 @functions
 def test_two_classes_keep_their_length(score):
-    """Without it nothing would tell rows apart."""
+    """Without it all rows would score alike."""
     z = np.array([[2.0, 1], [3, 1], [9, 1]])
     masked = np.insert(z, 1, -np.inf, axis=1)
     assert (np.diff(score(z)) < -0.3).all()
@@ -267,15 +267,15 @@ def test_a_name_and_its_parameters_find_each_other(name, rng):
     doubts = find_score(name)
     shown, options = NAMES[name]
     assert (doubts.name, doubts.parameters) == (shown, options)
-    again = find_logit_score(doubts.name)
-    assert (again.name, again.parameters, again.registered_name) == (
+    repeated = find_logit_score(doubts.name)
+    assert (repeated.name, repeated.parameters, repeated.registered_name) == (
         shown,
         options,
         doubts.registered_name,
     )
     built = SCORES[doubts.registered_name].with_parameters(**options)
     z = rng.normal(size=(5, 4))
-    for scored in (doubts, again, built):
+    for scored in (doubts, repeated, built):
         direct = SCORES[doubts.registered_name].function(z, **options)
         assert np.array_equal(scored(td.Predictions.from_logits(z)), direct)
     assert find_score(name, temperature=2.0).temperature == 2
@@ -350,15 +350,15 @@ def test_a_name_that_makes_no_sense_is_refused_everywhere(
         lambda: td.Gate(0.0, score=name),
     )
     for way in ways:
-        with pytest.raises(InputError) as told:
+        with pytest.raises(InputError) as refusal:
             way()
-        assert reason in str(told.value)
-        assert "\n" not in str(told.value)
+        assert reason in str(refusal.value)
+        assert "\n" not in str(refusal.value)
     options = ("--score", name, "--frr", 0.1, "-o", table.with_name("gate.json"))
-    done = run("calibrate", table, *options, columns=1000)
-    assert done.returncode == 2
-    assert reason in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    completed = run("calibrate", table, *options, columns=1000)
+    assert completed.returncode == 2
+    assert reason in completed.stderr
+    assert len(completed.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("p", ["2", None, 0, 0.99, 100.1, np.nan, -np.inf, 2j])
@@ -391,13 +391,13 @@ def test_a_gate_keeps_the_parameters(name, rows, table, run, tmp_path):
     assert gate == td.calibrate(rows, score=score, frr=0.1)
     assert gate.score_name == name
     gate.save(path)
-    again = td.Gate.load(path)
-    assert again == gate
-    assert np.array_equal(again.screen(rows).scores, score(rows))
-    assert again.watch().update(rows).tests["accepted"].n == len(rows)
+    loaded = td.Gate.load(path)
+    assert loaded == gate
+    assert np.array_equal(loaded.screen(rows).scores, score(rows))
+    assert loaded.watch().update(rows).tests["accepted"].n == len(rows)
     other = tmp_path / "other.json"
-    done = run("calibrate", table, "--score", name, "--frr", 0.1, "-o", other)
-    assert done.returncode == 0, done.stderr
+    completed = run("calibrate", table, "--score", name, "--frr", 0.1, "-o", other)
+    assert completed.returncode == 0, completed.stderr
     assert td.Gate.load(other).score_name == name
     assert td.Gate.load(other).threshold == gate.threshold
 
@@ -418,19 +418,19 @@ def test_a_gate_does_not_take_a_score_for_another():
 
 
 def test_scores_with_parameters_are_evaluated_and_shown(rows, table, run, tmp_path):
-    asked = ["pnorm:p=4", "alpha", "normalised_alpha:p=4,t=0.25"]
-    doubts = td.evaluate(rows, scores=asked)
-    assert list(doubts.scores) == asked
-    for name in asked:
+    names = ["pnorm:p=4", "alpha", "normalised_alpha:p=4,t=0.25"]
+    doubts = td.evaluate(rows, scores=names)
+    assert list(doubts.scores) == names
+    for name in names:
         right = td.auroc(laws.tied(find_score(name)(rows)), rows.errors)
         assert doubts.scores[name]["auroc"].value == right
         assert name in doubts.to_html()
-    options = [part for name in asked for part in ("--score", name)]
+    options = [word for name in names for word in ("--score", name)]
     page = tmp_path / "page.html"
-    done = run("diagnose", table, *options, "--html", page)
-    assert done.returncode == 0, done.stderr
-    assert asked[0] in done.stdout
-    assert all(name in page.read_text() for name in asked)
+    completed = run("diagnose", table, *options, "--html", page)
+    assert completed.returncode == 0, completed.stderr
+    assert names[0] in completed.stdout
+    assert all(name in page.read_text() for name in names)
 
 
 def test_a_score_that_is_named_twice_is_one():

@@ -1,4 +1,4 @@
-"""Several scores at once: the very numbers that each gives alone."""
+"""Several scores at once give exactly the numbers that each gives alone."""
 
 import numpy as np
 import pytest

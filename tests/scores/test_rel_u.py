@@ -73,7 +73,7 @@ def test_rel_u_is_its_formula_in_many_digits(temperature):
         top = mpmath.mpf(max(row))
         e = [mpmath.exp((mpmath.mpf(v) - top) / mpmath.mpf(temperature)) for v in row]
         total = mpmath.fsum(e)
-        shares = [one / total for one in e]
+        shares = [exponential / total for exponential in e]
         exact = mpmath.log(
             mpmath.fsum(
                 mpmath.mpf(float(score.matrix[i, j])) * shares[i] * shares[j]

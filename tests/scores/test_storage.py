@@ -116,7 +116,7 @@ META_TWICE = f'{{"__metadata__": {{"json": "", "json": {OTHER}}}, "matrix": {ONE
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_no_score_is_refused(content, why, tmp_path):
+def test_invalid_scores_are_refused(content, why, tmp_path):
     with pytest.raises(FileError, match=r"a\.safetensors") as refused:
         load(tmp_path, content)
     assert why in str(refused.value)
