@@ -57,37 +57,41 @@ def test_sums_and_rows_agree(make, temperature):
     sums = summed(p, temperature=temperature).summary().estimates()
     assert tuple(rows) == tuple(sums) == NAMES
     for name in NAMES:
-        one, other = rows[name], sums[name]
-        assert one.value == pytest.approx(other.value, abs=1e-8)
-        near = 0.06 * (one.high - one.low)  # rows know a further one, and skewness
-        assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=near)
-        assert one.note == other.note == ""
+        by_row, by_sum = rows[name], sums[name]
+        assert by_row.value == pytest.approx(by_sum.value, abs=1e-8)
+        near = 0.06 * (
+            by_row.high - by_row.low
+        )  # rows know a further one, and skewness
+        assert (by_row.low, by_row.high) == pytest.approx(
+            (by_sum.low, by_sum.high), abs=near
+        )
+        assert by_row.note == by_sum.note == ""
 
 
 def test_numbers_are_those_of_the_functions():
     p = logits()
-    for found in (by_rows(p), summed(p).summary().estimates()):
-        assert found["ece"].value == pytest.approx(td.ece(p), abs=1e-8)
-        assert found["brier"].value == pytest.approx(td.brier(p), abs=1e-8)
-        assert found["nll"].value == pytest.approx(td.nll(p), abs=1e-8)
+    for estimates in (by_rows(p), summed(p).summary().estimates()):
+        assert estimates["ece"].value == pytest.approx(td.ece(p), abs=1e-8)
+        assert estimates["brier"].value == pytest.approx(td.brier(p), abs=1e-8)
+        assert estimates["nll"].value == pytest.approx(td.nll(p), abs=1e-8)
         probs = np.exp(p.logits) / np.exp(p.logits).sum(1, keepdims=True)
         sure = probs.max(1).mean()
-        assert found["confidence"].value == pytest.approx(sure, abs=1e-8)
+        assert estimates["confidence"].value == pytest.approx(sure, abs=1e-8)
 
 
 @kinds
 def test_the_order_of_batches_changes_nothing(make):
     p = make(3000)
     cuts = [p[:1], p[1:1200], p[1200:1300], p[1300:]]
-    whole = summed(p).summary().estimates()
+    at_once = summed(p).summary().estimates()
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]):
-        assert summed(*(cuts[i] for i in order)).summary().estimates() == whole
+        assert summed(*(cuts[i] for i in order)).summary().estimates() == at_once
         merged = summed()
         for i in order:
             merged.merge(summed(cuts[i]))
-        assert merged.summary().estimates() == whole
+        assert merged.summary().estimates() == at_once
     mixed = p[np.random.default_rng(1).permutation(3000)]
-    assert summed(mixed).summary().estimates() == whole
+    assert summed(mixed).summary().estimates() == at_once
 
 
 @pytest.mark.skipif(not _native.available, reason="no compiler built the kernels")
@@ -99,30 +103,32 @@ def test_the_kernel_sums_as_numpy_does(dtype, monkeypatch):
     plain = summed(p).summary().estimates()
     for name in NAMES:
         for end in ("value", "low", "high"):
-            ours, theirs = (getattr(found[name], end) for found in (native, plain))
+            ours, theirs = (
+                getattr(estimates[name], end) for estimates in (native, plain)
+            )
             assert ours == pytest.approx(theirs, abs=1e-7)
 
 
 def test_labels_of_no_probability_are_counted_in_both():
     probs = np.array([[1.0, 0.0]] * 3 + [[0.7, 0.3]] * 97)
     p = td.Predictions.from_probs(probs, [1, 1, 0] + [0] * 60 + [1] * 37)
-    for found in (by_rows(p), summed(p[:2], p[2:]).summary().estimates()):
-        assert found["nll"].value is None
-        assert "2 labels had probability 0" in found["nll"].note
-        assert found["brier"].value == pytest.approx(td.brier(p), abs=1e-8)
+    for estimates in (by_rows(p), summed(p[:2], p[2:]).summary().estimates()):
+        assert estimates["nll"].value is None
+        assert "2 labels had probability 0" in estimates["nll"].note
+        assert estimates["brier"].value == pytest.approx(td.brier(p), abs=1e-8)
 
 
-@pytest.mark.parametrize(("n_errors", "few"), [(19, True), (20, False)])
-def test_few_errors_are_marked_in_both(n_errors, few):
+@pytest.mark.parametrize(("n_errors", "marked"), [(19, True), (20, False)])
+def test_few_errors_are_marked_in_both(n_errors, marked):
     p = logits(3000)
     wrong, right = np.flatnonzero(p.errors), np.flatnonzero(~p.errors)
     p = p[np.concatenate([wrong[:n_errors], right[:400]])]
-    for found in (by_rows(p), summed(p).summary().estimates()):
-        assert all(("few errors" in found[name].note) == few for name in NAMES)
+    for estimates in (by_rows(p), summed(p).summary().estimates()):
+        assert all(("few errors" in estimates[name].note) == marked for name in NAMES)
 
 
 def test_rows_that_are_alike_leave_something_open_in_both():
     p = td.Predictions.from_probs([[0.9, 0.1]] * 50, [0] * 50)
-    for found in (by_rows(p), summed(p).summary().estimates()):
+    for estimates in (by_rows(p), summed(p).summary().estimates()):
         for name in ("ece", "brier", "nll"):
-            assert found[name].high - found[name].low > 1e-6, name
+            assert estimates[name].high - estimates[name].low > 1e-6, name

@@ -7,11 +7,11 @@ from trustdoctor.evaluation import ClusteredErrors
 
 
 def draw(seed, *, spread=0.0, groups=150, rate=0.1):
-    """Draw groups of uneven size whose error rates differ by so much."""
+    """Draw groups of uneven size whose error rates differ by `spread`."""
     rng = np.random.default_rng(seed)
     values = np.repeat(np.arange(groups), rng.integers(1, 20, groups))
-    own = rate * (1 + spread * rng.choice([-1, 1], groups))
-    return values, rng.random(len(values)) < own[values]
+    group_rates = rate * (1 + spread * rng.choice([-1, 1], groups))
+    return values, rng.random(len(values)) < group_rates[values]
 
 
 def statistic(values, errors):
@@ -32,7 +32,7 @@ def test_the_p_value_is_that_of_permutations(spread):
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_false_alarms_come_as_often_as_they_may(ordered):
+def test_false_alarms_are_as_frequent_as_allowed(ordered):
     """1,000 worlds without clusters, by a level that can be seen in them."""
     p = [ClusteredErrors.test(*draw(s), ordered=ordered).p_value for s in range(1000)]
     assert np.mean(np.array(p) < 0.01) <= 0.01 + 3 * np.sqrt(0.01 / 1000)
@@ -41,17 +41,17 @@ def test_false_alarms_come_as_often_as_they_may(ordered):
 def test_the_inflation_is_that_of_the_variance():
     """Of groups that are wholly right or wrong the size itself."""
     values = np.repeat(np.arange(300), 6)
-    found = ClusteredErrors.test(values, values % 7 == 0)
-    assert found.inflation == pytest.approx(6, rel=0.02)
-    assert found.clear(tests=30)
+    clusters = ClusteredErrors.test(values, values % 7 == 0)
+    assert clusters.inflation == pytest.approx(6, rel=0.02)
+    assert clusters.clear(tests=30)
 
 
 def test_documents_are_found():
-    found = [ClusteredErrors.test(*draw(s, spread=0.9)) for s in range(50)]
-    assert sum(one.clear(tests=5) for one in found) >= 48
+    results = [ClusteredErrors.test(*draw(s, spread=0.9)) for s in range(50)]
+    assert sum(clusters.clear(tests=5) for clusters in results) >= 48
 
 
-def test_what_rises_with_a_number_is_no_cluster():
+def test_a_trend_in_a_number_is_not_a_cluster():
     """Errors that come with age are not; those of numbered patients are."""
     rng = np.random.default_rng(0)
     age = rng.integers(0, 80, 5000)

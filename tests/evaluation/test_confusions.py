@@ -32,7 +32,7 @@ def by_hand(labels, predicted, accepted):
 @pytest.mark.parametrize("classes", [2, 3, 7])
 def test_it_is_what_counting_row_by_row_finds(classes):
     rng = np.random.default_rng(classes)
-    found = []
+    confusions = []
     for _ in range(300):
         n = int(rng.integers(1, 200))
         labels = rng.integers(-1, classes, n)  # -1: not known
@@ -42,9 +42,9 @@ def test_it_is_what_counting_row_by_row_finds(classes):
         other = np.where(missed, 0, rng.integers(0, classes, n))
         predicted = np.where(wrong, other, np.maximum(labels, 0))
         accepted = rng.random(n) < rng.random()
-        found.append(dominant_confusion(labels, predicted, accepted))
-        assert found[-1] == by_hand(labels, predicted, accepted)
-    dominant = sum(confusion is not None for confusion in found)
+        confusions.append(dominant_confusion(labels, predicted, accepted))
+        assert confusions[-1] == by_hand(labels, predicted, accepted)
+    dominant = sum(confusion is not None for confusion in confusions)
     assert 10 < dominant < 290  # both answers occur
 
 
@@ -64,14 +64,14 @@ WORDS = (
 
 
 def test_it_says_so_in_one_sentence():
-    found = dominant_confusion(*loans(), NAMES)
-    assert found.sentence() == WORDS
+    confusion = dominant_confusion(*loans(), NAMES)
+    assert confusion.sentence() == WORDS
     order = np.random.default_rng(0).permutation(5890)
-    assert dominant_confusion(*(rows[order] for rows in loans()), NAMES) == found
+    assert dominant_confusion(*(rows[order] for rows in loans()), NAMES) == confusion
     labels, predicted, accepted = loans()
     accepted[-4:] = False
-    found = dominant_confusion(labels, predicted, accepted)
-    assert found.sentence().startswith(
+    confusion = dominant_confusion(labels, predicted, accepted)
+    assert confusion.sentence().startswith(
         "All 66 errors that go out are class 1 predicted as class 0; of all 790 rows"
     )
 
@@ -83,11 +83,11 @@ def test_it_says_so_in_one_sentence():
 def test_two_thirds_of_ten_errors_dominate(sizes, dominates):
     labels = np.repeat([1, 0, 0], [*sizes, 20])
     predicted = np.repeat([0, 1, 0], [*sizes, 20])
-    found = dominant_confusion(labels, predicted, np.ones(len(labels), bool))
-    assert (found is not None) == dominates
+    confusion = dominant_confusion(labels, predicted, np.ones(len(labels), bool))
+    assert (confusion is not None) == dominates
 
 
-def test_predictions_bring_what_is_known_of_them():
+def test_predictions_bring_their_metadata():
     labels, predicted, accepted = loans()
     probs = np.where(predicted[:, None] == [0, 1], 0.9, 0.1)
     p = td.Predictions.from_probs(probs, labels, class_names=NAMES)

@@ -76,7 +76,7 @@ def leaves(seed):
     ],
     ids=["exact", "1 digit", "2 digits", "3 digits", "tree"],
 )
-def test_rows_that_look_alike_by_chance_are_no_copies(draw):
+def test_rows_alike_by_chance_are_not_copies(draw):
     assert [seed for seed in range(100) if repeated_rows(draw(seed))] == []
 
 
@@ -92,7 +92,7 @@ def test_real_copies_of_reviews():
 
 @pytest.mark.parametrize("correct", [True, False])
 def test_a_file_that_is_given_twice(correct, monkeypatch):
-    """All rows are copies, with errors or none; a part of them is enough to tell."""
+    """All rows are copies, with errors or without; a sample is enough to see it."""
     logits, labels = model(3, n=800, classes=3)
     labels = logits.argmax(1) if correct else labels
     p = td.Predictions.from_logits(np.r_[logits, logits], np.r_[labels, labels])
@@ -117,7 +117,7 @@ def test_repeated_ids_are_counted_and_shown(ids):
     assert "at rows 0 and 2" in line
 
 
-def test_what_is_missing_does_not_repeat():
+def test_missing_values_are_not_duplicates():
     assert repeats(ids=[None, "a", None, "b"]) == ()
     assert repeats(ids=np.array([np.nan, 1.0, np.nan])) == ()
     assert repeats(texts=np.array(["x", float("nan"), float("nan")], object)) == ()
@@ -134,16 +134,18 @@ def test_features_repeat_where_all_numbers_do(rng):
     x = rng.integers(0, 3, (400, 4)).astype(float)
     x[5] = -0.0
     x[9] = 0.0
-    seen, again = set(), []
+    seen_rows, repeated = set(), []
     for i, row in enumerate(x):
         key = tuple(row + 0.0)
-        if key in seen:
-            again.append(i)
-        seen.add(key)
+        if key in seen_rows:
+            repeated.append(i)
+        seen_rows.add(key)
     (line,) = repeats(features=x)
-    first = next(i for i in range(400) if (x[i] == x[again[0]]).all())
-    assert line.startswith(f"{len(again)} rows repeat the features of an earlier row")
-    assert f"at rows {first} and {again[0]}:" in line
+    first = next(i for i in range(400) if (x[i] == x[repeated[0]]).all())
+    assert line.startswith(
+        f"{len(repeated)} rows repeat the features of an earlier row"
+    )
+    assert f"at rows {first} and {repeated[0]}:" in line
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -155,5 +157,5 @@ def test_features_that_nearly_repeat_do_not(dtype, rng):
 
 def test_one_line_each():
     lines = repeats(ids=[1, 1], texts=["a", "a"], features=[[1.0], [1.0]])
-    told = [line.split(" of an earlier row")[0].split()[-1] for line in lines]
-    assert told == ["id", "text", "features"]
+    first_words = [line.split(" of an earlier row")[0].split()[-1] for line in lines]
+    assert first_words == ["id", "text", "features"]

@@ -18,7 +18,7 @@ def bundled():
 
 
 @pytest.fixture(scope="module")
-def found(bundled):
+def evaluation(bundled):
     return td.evaluate(bundled, scores=logit_scores())
 
 
@@ -26,54 +26,58 @@ def percent(estimate):
     return 100 * estimate.value
 
 
-def test_the_bundled_predictions_give_the_known_numbers(found):
-    assert percent(found.accuracy) == pytest.approx(89.93, abs=1e-9)
-    auroc = {name: percent(s["auroc"]) for name, s in found.scores.items()}
+def test_the_bundled_predictions_give_the_known_numbers(evaluation):
+    assert percent(evaluation.accuracy) == pytest.approx(89.93, abs=1e-9)
+    auroc = {name: percent(s["auroc"]) for name, s in evaluation.scores.items()}
     assert auroc["alpha"] == pytest.approx(91.09, abs=0.01)
     assert auroc["beta"] == pytest.approx(91.07, abs=0.01)
     assert auroc["energy"] == pytest.approx(87.54, abs=0.01)
     assert auroc["max_logit"] == pytest.approx(87.96, abs=0.01)
-    frr = percent(found.scores["alpha"]["frr_at_trr"])
+    frr = percent(evaluation.scores["alpha"]["frr_at_trr"])
     assert frr == pytest.approx(30.01, abs=0.01)
 
 
 def test_the_authors_predictions_give_the_known_numbers(shared):
     path = shared / "reference" / "cifar10-densenet-tbb.npz"
     p = td.read(path, probs="values", labels="label")
-    found = td.evaluate(p, scores=["alpha", "beta", "msp"])
-    assert percent(found.accuracy) == pytest.approx(95.19, abs=1e-9)
+    evaluation = td.evaluate(p, scores=["alpha", "beta", "msp"])
+    assert percent(evaluation.accuracy) == pytest.approx(95.19, abs=1e-9)
     for score, auroc in (("alpha", 94.16), ("beta", 94.13), ("msp", 94.13)):
-        assert percent(found.scores[score]["auroc"]) == pytest.approx(auroc, abs=0.01)
-        frr = percent(found.scores[score]["frr_at_trr"])
+        assert percent(evaluation.scores[score]["auroc"]) == pytest.approx(
+            auroc, abs=0.01
+        )
+        frr = percent(evaluation.scores[score]["frr_at_trr"])
         assert frr == pytest.approx(17.94, abs=0.01)
 
 
-def test_values_are_those_of_the_functions(found, bundled):
+def test_values_are_those_of_the_functions(evaluation, bundled):
     scores, errors = tied(td.gen(bundled.logits)), bundled.errors
-    ours = found.scores["gen"]
+    ours = evaluation.scores["gen"]
     for name, value in td.measure(scores, errors).items():
         assert ours[name].value == value
     assert ours["aupr_correct"].value == td.aupr(scores, errors, positive="correct")
-    assert found.calibration["ece"].value == pytest.approx(td.ece(bundled), rel=1e-9)
-    assert found.calibration["brier"].value == td.brier(bundled)
-    assert found.calibration["nll"].value == td.nll(bundled)
+    assert evaluation.calibration["ece"].value == pytest.approx(
+        td.ece(bundled), rel=1e-9
+    )
+    assert evaluation.calibration["brier"].value == td.brier(bundled)
+    assert evaluation.calibration["nll"].value == td.nll(bundled)
     assert (ours["auroc"].low, ours["auroc"].high) == td.delong(scores, errors)
 
 
-def test_every_interval_holds_its_value(found):
-    cells = [found.accuracy, *found.calibration.values()]
-    cells += [cell for score in found.scores.values() for cell in score.values()]
+def test_every_interval_holds_its_value(evaluation):
+    cells = [evaluation.accuracy, *evaluation.calibration.values()]
+    cells += [cell for score in evaluation.scores.values() for cell in score.values()]
     assert len(cells) == 5 + 10 * len(logit_scores())
     for cell in cells:
         assert cell.low < cell.value < cell.high
         assert cell.note == ""
 
 
-def test_differences_are_paired(found, bundled):
-    by_pair = {(d.metric, d.first, d.second): d for d in found.differences}
+def test_differences_are_paired(evaluation, bundled):
+    by_pair = {(d.metric, d.first, d.second): d for d in evaluation.differences}
     pairs = math.comb(len(logit_scores()), 2) - 1  # beta and msp rank alike
-    assert len(by_pair) == len(found.differences) == 2 * pairs
-    assert {d.note for d in found.differences} == {""}
+    assert len(by_pair) == len(evaluation.differences) == 2 * pairs
+    assert {d.note for d in evaluation.differences} == {""}
     d = by_pair["auroc", "alpha", "energy"]
     true = td.delong_difference(
         tied(td.alpha(bundled.logits)), tied(td.energy(bundled.logits)), bundled.errors
@@ -85,71 +89,74 @@ def test_differences_are_paired(found, bundled):
         abs=1e-5,
     )
     d = by_pair["frr_at_trr", "alpha", "energy"]
-    alone = found.scores["alpha"]["frr_at_trr"], found.scores["energy"]["frr_at_trr"]
+    alone = (
+        evaluation.scores["alpha"]["frr_at_trr"],
+        evaluation.scores["energy"]["frr_at_trr"],
+    )
     assert d.value == alone[0].value - alone[1].value
     assert d.low < d.value < d.high < 0
     unpaired = math.hypot(*(e.high - e.low for e in alone))
     assert d.high - d.low < unpaired
 
 
-def test_scores_that_rank_alike_are_not_compared(found, bundled):
-    pairs = {(d.first, d.second) for d in found.differences}
+def test_scores_that_rank_alike_are_not_compared(evaluation, bundled):
+    pairs = {(d.first, d.second) for d in evaluation.differences}
     assert ("beta", "msp") not in pairs
     assert {("alpha", "beta"), ("alpha", "msp"), ("beta", "entropy")} <= pairs
     assert td.evaluate(bundled[:500], scores=["msp", "beta"]).differences == ()
 
 
-def test_the_result_is_frozen_and_becomes_json(found, tmp_path):
+def test_the_result_is_frozen_and_becomes_json(evaluation, tmp_path):
     with pytest.raises(dataclasses.FrozenInstanceError):
-        found.n = 3
-    text = found.to_json(tmp_path / "result.json")
+        evaluation.n = 3
+    text = evaluation.to_json(tmp_path / "result.json")
     assert (tmp_path / "result.json").read_text() == text
     content = json.loads(text, parse_constant=pytest.fail)
     assert content["scores"]["alpha"]["auroc"]["value"] == (
-        found.scores["alpha"]["auroc"].value
+        evaluation.scores["alpha"]["auroc"].value
     )
     assert content["settings"]["points"]["trr"] == 0.95
 
 
-def test_the_repr_and_the_verdict_say_what_the_numbers_mean(found):
-    assert "risk@90cov" in repr(found)
-    assert found.verdict() in repr(found)
-    risk = found.scores["alpha"]["risk_at_coverage"]
-    assert found.verdict().startswith(
+def test_the_repr_and_the_verdict_say_what_the_numbers_mean(evaluation):
+    assert "risk@90cov" in repr(evaluation)
+    assert evaluation.verdict() in repr(evaluation)
+    risk = evaluation.scores["alpha"]["risk_at_coverage"]
+    assert evaluation.verdict().startswith(
         f"Rejecting the 10% most doubtful predictions by alpha leaves {risk.value:.1%}"
     )
-    assert found.verdict("energy") != found.verdict()
+    assert evaluation.verdict("energy") != evaluation.verdict()
 
 
 def test_temperature_and_points_are_used(bundled):
     points = td.Points(trr=0.8, coverage=0.5)
-    found = td.evaluate(bundled, scores=["alpha"], temperature=2.0, points=points)
+    evaluation = td.evaluate(bundled, scores=["alpha"], temperature=2.0, points=points)
     s = tied(td.alpha(bundled.logits, temperature=2.0))
-    ours = found.scores["alpha"]
+    ours = evaluation.scores["alpha"]
     assert ours["frr_at_trr"].value == td.frr_at_trr(s, bundled.errors, trr=0.8)
     assert ours["risk_at_coverage"].value == td.risk_at_coverage(
         s, bundled.errors, coverage=0.5
     )
-    assert found.calibration["nll"].value == td.nll(bundled, temperature=2.0)
+    assert evaluation.calibration["nll"].value == td.nll(bundled, temperature=2.0)
 
 
 @pytest.mark.parametrize(
     ("labels", "word"), [([0, 0, 0], "correct"), ([1, 1, 1], "wrong")]
 )
-def test_one_kind_of_rows_is_said_in_words(labels, word):
+def test_rows_of_one_kind_are_explained(labels, word):
     p = td.Predictions.from_logits([[3.0, 0], [2.0, 0], [1.0, 0]], labels)
-    found = td.evaluate(p)
-    assert found.scores["alpha"]["auroc"].value is None
-    assert "both right and wrong" in found.scores["alpha"]["auroc"].note
-    assert f"All 3 predictions are {word}" in found.verdict()
-    assert found.differences == ()
-    assert word in repr(found)
-    json.loads(found.to_json(), parse_constant=pytest.fail)
+    evaluation = td.evaluate(p)
+    assert evaluation.scores["alpha"]["auroc"].value is None
+    assert "both right and wrong" in evaluation.scores["alpha"]["auroc"].note
+    assert f"All 3 predictions are {word}" in evaluation.verdict()
+    assert evaluation.differences == ()
+    assert word in repr(evaluation)
+    json.loads(evaluation.to_json(), parse_constant=pytest.fail)
 
 
 def test_one_kind_of_rows_has_no_intervals_but_that_of_the_accuracy():
-    found = td.evaluate(td.Predictions.from_logits([[3.0, 0], [1.0, 0]], [0, 0]))
-    cell = found.scores["alpha"]["risk_at_coverage"]
+    evaluation = td.evaluate(td.Predictions.from_logits([[3.0, 0], [1.0, 0]], [0, 0]))
+    cell = evaluation.scores["alpha"]["risk_at_coverage"]
     assert (cell.value, cell.low) == (0.0, None)
     assert "all are wrong" in cell.note
 
@@ -179,7 +186,7 @@ def test_json_has_the_least_doubtful_errors_of_each_score(rng):
             }
 
 
-def test_least_doubtful_errors_of_answers_have_no_label_that_nobody_knows():
+def test_least_doubtful_errors_of_answers_have_no_unknown_label():
     p = td.Predictions.from_confidence([0.9, 0.8, 0.4], correct=[False, True, False])
     (score, listed), *_ = td.evaluate(p).to_dict()["least_doubtful_errors"].items()
     assert score == "confidence"
@@ -189,29 +196,29 @@ def test_least_doubtful_errors_of_answers_have_no_label_that_nobody_knows():
     assert listed[0]["doubt"] == -0.9
 
 
-def test_few_rows_are_not_said_to_be_rejected():
+def test_few_rows_are_not_reported_as_rejected():
     p = td.Predictions.from_logits(np.eye(5) * 3, [0, 1, 2, 3, 0])
     assert "rejects none" in td.evaluate(p, scores=["alpha"]).verdict()
 
 
 def test_a_single_row_is_evaluated():
-    found = td.evaluate(td.Predictions.from_logits([[3.0, 0]], [0]))
-    assert found.accuracy.value == 1
-    assert found.accuracy.low == pytest.approx(0.025)
+    evaluation = td.evaluate(td.Predictions.from_logits([[3.0, 0]], [0]))
+    assert evaluation.accuracy.value == 1
+    assert evaluation.accuracy.low == pytest.approx(0.025)
 
 
-@pytest.mark.parametrize(("n_errors", "few"), [(1, True), (19, True), (20, False)])
-def test_few_errors_are_marked(n_errors, few, rng):
+@pytest.mark.parametrize(("n_errors", "marked"), [(1, True), (19, True), (20, False)])
+def test_few_errors_are_marked(n_errors, marked, rng):
     """Every number carries the note, and every number has its ends."""
     z = 2 * rng.normal(size=(300, 3))
     labels = (z.argmax(1) + (np.arange(300) < n_errors)) % 3
     p = td.Predictions.from_logits(z, labels)
-    found = td.evaluate(p, scores=["alpha", "energy"])
-    assert found.n_errors == n_errors
-    cells = [c for score in found.scores.values() for c in score.values()]
-    assert {d.metric for d in found.differences} == {"auroc", "frr_at_trr"}
-    for cell in (*cells, *found.differences, *found.calibration.values()):
-        assert ("few errors: below 20" in cell.note) == few
+    evaluation = td.evaluate(p, scores=["alpha", "energy"])
+    assert evaluation.n_errors == n_errors
+    cells = [c for score in evaluation.scores.values() for c in score.values()]
+    assert {d.metric for d in evaluation.differences} == {"auroc", "frr_at_trr"}
+    for cell in (*cells, *evaluation.differences, *evaluation.calibration.values()):
+        assert ("few errors: below 20" in cell.note) == marked
         assert cell.low <= cell.value <= cell.high
         assert cell.low < cell.high
 
@@ -219,23 +226,25 @@ def test_few_errors_are_marked(n_errors, few, rng):
 def test_few_correct_rows_are_marked(rng):
     z = 2 * rng.normal(size=(300, 3))
     labels = (z.argmax(1) + (np.arange(300) >= 19)) % 3
-    found = td.evaluate(td.Predictions.from_logits(z, labels), scores=["alpha"])
-    assert "few correct rows: below 20" in found.scores["alpha"]["auroc"].note
+    evaluation = td.evaluate(td.Predictions.from_logits(z, labels), scores=["alpha"])
+    assert "few correct rows: below 20" in evaluation.scores["alpha"]["auroc"].note
 
 
-def test_infinite_nll_is_said():
+def test_infinite_nll_is_reported():
     p = td.Predictions.from_probs([[1.0, 0], [0.9, 0.1], [0.2, 0.8]], [1, 0, 0])
     nll = td.evaluate(p).calibration["nll"]
     assert nll.value is None
     assert "1 label had probability 0" in nll.note
 
 
-def test_progress_is_told_in_order(bundled):
-    told = []
-    td.evaluate(bundled, scores=["alpha"], progress=lambda share, _: told.append(share))
-    assert told == sorted(told)
-    assert told[0] == 0
-    assert told[-1] < 1
+def test_progress_is_reported_in_order(bundled):
+    shares = []
+    td.evaluate(
+        bundled, scores=["alpha"], progress=lambda share, _: shares.append(share)
+    )
+    assert shares == sorted(shares)
+    assert shares[0] == 0
+    assert shares[-1] < 1
 
 
 def test_mistakes_are_refused(bundled):
@@ -262,31 +271,31 @@ def test_large_samples_are_evaluated(rng):
     z = rng.normal(size=(140_000, 3)) * 3
     labels = np.where(rng.random(140_000) < 0.8, z.argmax(1), 0)
     p = td.Predictions.from_logits(z, labels)
-    found = td.evaluate(p, scores=["alpha", "msp"])
-    cells = [c for score in found.scores.values() for c in score.values()]
-    for cell in (*cells, *found.differences, *found.calibration.values()):
+    evaluation = td.evaluate(p, scores=["alpha", "msp"])
+    cells = [c for score in evaluation.scores.values() for c in score.values()]
+    for cell in (*cells, *evaluation.differences, *evaluation.calibration.values()):
         assert cell.low < cell.value < cell.high
         assert cell.high - cell.low < 0.03
-    assert len(found.differences) == 2
+    assert len(evaluation.differences) == 2
     for name in ("ece", "brier", "nll"):
         true = getattr(td, name)(p)
-        assert found.calibration[name].value == pytest.approx(true, rel=1e-7)
+        assert evaluation.calibration[name].value == pytest.approx(true, rel=1e-7)
 
 
 def test_two_scores_of_one_name_are_not_one(bundled):
     p = bundled[:500]
-    one, other = (td.RelU.fit(p, balance=b) for b in (0.5, 0.7))
+    first_score, second_score = (td.RelU.fit(p, balance=b) for b in (0.5, 0.7))
     with pytest.raises(InputError, match="two different scores are called 'rel_u'"):
-        td.evaluate(p, scores=[one, other])
+        td.evaluate(p, scores=[first_score, second_score])
     with pytest.raises(InputError, match="expected temperature="):
         td.evaluate(p, scores=[td.SCORES["alpha"].with_temperature(2.0)])
-    twice = td.evaluate(p, scores=["alpha", "alpha", one])
+    twice = td.evaluate(p, scores=["alpha", "alpha", first_score])
     assert list(twice.scores) == ["alpha", "rel_u"]
 
 
-def test_scores_of_their_own_temperature_are_scored_at_it(bundled):
-    """Beside others that share a pass."""
+def test_scores_with_a_fixed_temperature_are_scored_at_it(bundled):
+    """Together with others that share a pass."""
     warm = td.SCORES["alpha"].with_temperature(2.0)
-    found = score_all(bundled, ["beta", "msp", warm])
-    assert np.array_equal(found["alpha"], td.alpha(bundled, temperature=2.0))
-    assert np.array_equal(found["beta"], td.beta(bundled))
+    doubts = score_all(bundled, ["beta", "msp", warm])
+    assert np.array_equal(doubts["alpha"], td.alpha(bundled, temperature=2.0))
+    assert np.array_equal(doubts["beta"], td.beta(bundled))

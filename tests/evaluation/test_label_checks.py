@@ -1,4 +1,4 @@
-"""Labels that cannot be right, and scores that tell no rows apart, are named."""
+"""Implausible labels, and scores that do not distinguish rows, are reported."""
 
 import numpy as np
 import pytest
@@ -34,38 +34,38 @@ def model(seed, n=1000, classes=4):
 def test_it_is_the_log_softmax_at_the_label(rng, dtype, temperature):
     z = (rng.normal(size=(500, 7)) * 5).astype(dtype)
     y = rng.integers(0, 7, 500)
-    found = label_quality(Predictions.from_logits(z, y), temperature=temperature)
+    quality = label_quality(Predictions.from_logits(z, y), temperature=temperature)
     expected = log_softmax(z.astype(float) / temperature, axis=1)[np.arange(500), y]
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert quality.dtype == np.float64
+    np.testing.assert_allclose(quality, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_saturated_rows_keep_their_digits_and_their_order():
     """A softmax gives 0 or 1 for all of these."""
     z = np.array([[0.0, 800.0], [0.0, 900.0], [60.0, 0.0], [80.0, 0.0]])
-    found = label_quality(Predictions.from_logits(z, [0, 0, 0, 0]))
+    quality = label_quality(Predictions.from_logits(z, [0, 0, 0, 0]))
     with mp.workdps(60):
         exact = [-mp.log1p(mp.exp(mpf(b) - mpf(a))) for a, b in z]
-    assert [float(x) for x in found] == pytest.approx([float(x) for x in exact])
-    assert np.argsort(found).tolist() == [1, 0, 2, 3]
+    assert [float(x) for x in quality] == pytest.approx([float(x) for x in exact])
+    assert np.argsort(quality).tolist() == [1, 0, 2, 3]
 
 
 def test_from_probabilities_an_impossible_label_is_minus_infinity():
     p = Predictions.from_probs([[1.0, 0.0], [0.25, 0.75]], [1, 1])
-    found = label_quality(p)
-    assert found[0] == -np.inf
-    assert found[1] == pytest.approx(np.log(0.75))
+    quality = label_quality(p)
+    assert quality[0] == -np.inf
+    assert quality[1] == pytest.approx(np.log(0.75))
 
 
 def test_rows_without_a_label_are_nan(rng):
     z = rng.normal(size=(4, 3))
-    found = label_quality(Predictions.from_logits(z, [2, None, 0, None]))
-    assert np.isnan(found).tolist() == [False, True, False, True]
-    whole = label_quality(Predictions.from_logits(z, [2, 1, 0, 1]))
-    assert found[[0, 2]].tolist() == whole[[0, 2]].tolist()
+    quality = label_quality(Predictions.from_logits(z, [2, None, 0, None]))
+    assert np.isnan(quality).tolist() == [False, True, False, True]
+    all_labelled = label_quality(Predictions.from_logits(z, [2, 1, 0, 1]))
+    assert quality[[0, 2]].tolist() == all_labelled[[0, 2]].tolist()
 
 
-def test_what_cannot_be_ranked_is_refused():
+def test_rows_that_cannot_be_ranked_are_refused():
     with pytest.raises(LabelsMissingError, match="label quality"):
         label_quality(Predictions.from_logits([[1.0, 0.0]]))
     with pytest.raises(InputError, match="probability of the label"):
@@ -80,22 +80,22 @@ def test_flipped_labels_come_first_more_often_than_by_alpha():
 
     with np.load(bundled_file()) as file:
         z, y = file["logits"], file["labels"].astype(int)
-    found = {"quality": [], "alpha": []}
+    shares = {"quality": [], "alpha": []}
     for seed in range(5):
         rng = np.random.default_rng(seed)
         flipped = rng.choice(len(y), 200, replace=False)
-        given = y.copy()
-        given[flipped] = (given[flipped] + rng.integers(1, 10, 200)) % 10
-        p = Predictions.from_logits(z, given)
+        noisy_labels = y.copy()
+        noisy_labels[flipped] = (noisy_labels[flipped] + rng.integers(1, 10, 200)) % 10
+        p = Predictions.from_logits(z, noisy_labels)
         ways = {
             "quality": label_quality(p),
             "alpha": np.where(p.errors, alpha(p), np.inf),
         }
         for way, values in ways.items():
             first = np.argsort(values, kind="stable")[:200]
-            found[way].append(np.isin(first, flipped).mean())
-    assert np.mean(found["quality"]) == pytest.approx(0.83, abs=0.02)
-    assert np.mean(found["alpha"]) == pytest.approx(0.67, abs=0.03)
+            shares[way].append(np.isin(first, flipped).mean())
+    assert np.mean(shares["quality"]) == pytest.approx(0.83, abs=0.02)
+    assert np.mean(shares["alpha"]) == pytest.approx(0.67, abs=0.03)
 
 
 def test_rows_of_a_pair_are_ranked(rng):
@@ -133,7 +133,7 @@ def test_a_label_in_other_letters_is_named_with_its_class():
 def test_labels_one_row_off_are_seen_of_models_that_always_say_the_same(share):
     """Rare defaults: the predictions are right as often with any labels."""
     rng = np.random.default_rng(int(100 * share))
-    seen, false = 0, []
+    detections, false_alarms = 0, []
     for _ in range(20):
         z = np.log(share / (1 - share)) + 1.5 * rng.normal(size=3000)
         probs = np.stack([1 / (1 + np.exp(z)), 1 / (1 + np.exp(-z))], 1)
@@ -142,15 +142,15 @@ def test_labels_one_row_off_are_seen_of_models_that_always_say_the_same(share):
         def lines(labels, probs=probs):
             return check_labels(td.Predictions.from_probs(probs, labels)).odd
 
-        seen += "moved up by one row" in str(lines(np.roll(truth, 1)))
-        others = (truth, np.sort(truth), rng.permutation(truth), 1 - truth)
-        false += [line for y in others for line in lines(y) if "one row" in line]
-    assert seen >= 18
-    assert not false
+        detections += "moved up by one row" in str(lines(np.roll(truth, 1)))
+        orders = (truth, np.sort(truth), rng.permutation(truth), 1 - truth)
+        false_alarms += [line for y in orders for line in lines(y) if "one row" in line]
+    assert detections >= 18
+    assert not false_alarms
 
 
-def test_rows_of_one_patient_beside_one_another_are_not_shifted():
-    """Most fit the prediction of the row beside, too."""
+def test_adjacent_rows_of_one_patient_are_not_taken_for_shifted():
+    """Most also fit the prediction of the adjacent row."""
     for seed in range(40):
         rng = np.random.default_rng(seed)
         m, patients = int(rng.integers(2, 12)), int(rng.integers(50, 300))
@@ -167,8 +167,8 @@ def test_a_constant_score_is_named_in_memory_and_in_pieces():
     hard = td.Predictions.from_probs(np.eye(3)[rng.integers(0, 3, 200)], [0, 1] * 100)
     tally = Tally()
     tally.update(hard)
-    for found in (td.evaluate(hard), tally.evaluate()):
-        (line,) = [line for line in found.warnings if "tell rows apart" in line]
+    for evaluation in (td.evaluate(hard), tally.evaluate()):
+        (line,) = [line for line in evaluation.warnings if "tell rows apart" in line]
         assert line.startswith("alpha, beta, msp and entropy have one value for all")
 
 
@@ -205,11 +205,14 @@ def test_random_scores_are_not_turned():
     answers = np.round(rng.random(300))  # ties
     for scores in (answers, np.minimum(rng.random(300), 0.02)):
         for power in (0.1, 0.25, 0.4):
-            less = np.where(wrong & (rng.random(300) < power), scores.min(), scores)
+            lowered = np.where(wrong & (rng.random(300) < power), scores.min(), scores)
             test = mannwhitneyu(
-                less[wrong], less[~wrong], alternative="less", use_continuity=False
+                lowered[wrong],
+                lowered[~wrong],
+                alternative="less",
+                use_continuity=False,
             )
-            said = bool(reversed_note(counts(less, wrong), "s"))
-            assert said == (test.pvalue < norm.sf(3.1))
+            noted = bool(reversed_note(counts(lowered, wrong), "s"))
+            assert noted == (test.pvalue < norm.sf(3.1))
     turned = rng.normal(size=300) - wrong
     assert "Errors are less doubtful by s" in reversed_note(counts(turned, wrong), "s")

@@ -22,42 +22,42 @@ def rows():
 @pytest.fixture
 def passes(monkeypatch):
     """The scores and rows of every pass: as asked for, and as the C kernel gets it."""
-    asked, done = [], []
+    requested, computed = [], []
     score_kinds, score = registry.score_kinds, _native.score
 
     def ask(logits, kinds, **options):
-        asked.append((tuple(kinds), len(logits)))
+        requested.append((tuple(kinds), len(logits)))
         return score_kinds(logits, kinds, **options)
 
     def run(logits, kinds, **options):
-        done.append((tuple(kinds), len(logits)))
+        computed.append((tuple(kinds), len(logits)))
         return score(logits, kinds, **options)
 
     monkeypatch.setattr(registry, "score_kinds", ask)
     monkeypatch.setattr(_native, "score", run)
-    return asked, done
+    return requested, computed
 
 
 def test_the_counter_counts(rows, passes):
-    asked, done = passes
+    requested, computed = passes
     td.alpha(rows)
     registry.score_all(rows, ["alpha", "beta"])
-    assert asked == [(("alpha", "beta"), 10_000)]
-    assert done == [(("alpha",), 10_000), *asked]
+    assert requested == [(("alpha", "beta"), 10_000)]
+    assert computed == [(("alpha",), 10_000), *requested]
 
 
 def test_evaluation_and_page_take_one_pass(rows, passes):
-    found = td.evaluate(rows)
-    assert tuple(found.scores) == DEFAULT_SCORES
-    assert "energy" in found.to_html()
-    asked, done = passes
-    assert asked == done == [(DEFAULT_SCORES, 10_000)]
+    evaluation = td.evaluate(rows)
+    assert tuple(evaluation.scores) == DEFAULT_SCORES
+    assert "energy" in evaluation.to_html()
+    requested, computed = passes
+    assert requested == computed == [(DEFAULT_SCORES, 10_000)]
 
 
 def test_other_scores_take_theirs_and_the_softmax_in_one_pass(rows, passes):
     td.evaluate(rows, scores=["margin"], temperature=2.0).to_html()
-    asked, done = passes
-    assert asked == done == [(("margin", "alpha", "beta"), 10_000)]
+    requested, computed = passes
+    assert requested == computed == [(("margin", "alpha", "beta"), 10_000)]
 
 
 def test_a_tally_takes_one_pass_per_batch(rows, passes):
@@ -65,5 +65,5 @@ def test_a_tally_takes_one_pass_per_batch(rows, passes):
     for batch in np.array_split(np.arange(10_000), 4):
         tally.update(rows[batch])
     tally.evaluate()
-    asked, done = passes
-    assert asked == done == [(DEFAULT_SCORES, 2_500)] * 4
+    requested, computed = passes
+    assert requested == computed == [(DEFAULT_SCORES, 2_500)] * 4

@@ -91,7 +91,7 @@ def test_a_part_of_the_errors_is_a_partial_area(ends, rng, monkeypatch):
     assert measured == pytest.approx(value(candidate) - value(base), abs=1e-12)
 
 
-def test_caution_takes_off_more_where_a_score_differs_more(rng):
+def test_caution_discounts_a_score_more_the_more_it_differs(rng):
     wrong = rng.random(500) < 0.2
     base = rng.normal(size=500) + wrong
     near, bold = base + 1e-3 * rng.normal(size=500), rng.normal(size=500) + wrong
@@ -101,7 +101,7 @@ def test_caution_takes_off_more_where_a_score_differs_more(rng):
         CurveSection("frr", 0.0, 0.2),
     ):
         cautious = cautious_gains([near, bold], base, wrong, section)
-        areas = [roc_auc_score(wrong, one) for one in (near, bold, base)]
+        areas = [roc_auc_score(wrong, doubts) for doubts in (near, bold, base)]
         if section == CurveSection():
             subtracted = np.array(areas[:2]) - areas[2] - cautious
             assert 0 < subtracted[0] < subtracted[1] / 5
@@ -245,7 +245,7 @@ ODD += [0, 0.95, "trr", ["trr"], ("trr",), {"trr"}]
 
 
 @pytest.mark.parametrize("target", ODD, ids=repr)
-def test_what_nothing_can_be_chosen_for_is_refused(target):
+def test_requests_without_a_choice_are_refused(target):
     with pytest.raises(InputError, match=r"expected for_ .*trr=0\.95.* got"):
         td.tune(rows(), for_=target)
 
@@ -278,7 +278,7 @@ def test_numbers_of_numpy_are_numbers():
     assert td.tune(p, for_={"cost": np.int64(5)}).target == "cost 5"
 
 
-def some(errors, correct):
+def rows_with(errors, correct):
     z = np.random.default_rng(0).normal(size=(errors + correct, 4))
     return td.Predictions.from_logits(
         z, (z.argmax(1) + (np.arange(len(z)) < errors)) % 4
@@ -286,12 +286,12 @@ def some(errors, correct):
 
 
 def test_ten_of_each_kind_are_enough():
-    assert td.tune(some(10, 10)).n == 20
+    assert td.tune(rows_with(10, 10)).n == 20
     for errors, correct in ((9, 500), (500, 9), (0, 50), (50, 0)):
         with pytest.raises(
             InputError, match=f"10 errors .* got {errors} and {correct}"
         ):
-            td.tune(some(errors, correct))
+            td.tune(rows_with(errors, correct))
 
 
 def test_rows_that_say_too_little_are_refused(rng):

@@ -26,7 +26,7 @@ TARGETS = [None, {"trr": 0.95}, {"frr": 0.1}, {"risk": 0.1}, {"coverage": 0.8}]
 
 
 def lengths_are_noise(rng, n=1000, classes=5):
-    """Rows whose errors the direction of the logits tells; their length says none."""
+    """Rows whose errors depend on the direction of the logits, not on their length."""
     z = rng.normal(size=(n, classes))
     z *= rng.exponential(5, size=(n, 1)) / np.linalg.norm(z, axis=1, keepdims=True)
     first, second = np.sort(z / np.linalg.norm(z, axis=1, keepdims=True))[:, :-3:-1].T
@@ -35,7 +35,7 @@ def lengths_are_noise(rng, n=1000, classes=5):
 
 
 def lengths_are_all(rng, n=1000, classes=5):
-    """Rows whose errors the length of the logits tells, and nothing else."""
+    """Rows whose errors depend only on the length of the logits."""
     z = rng.normal(size=(n, classes))
     long = rng.exponential(5, size=(n, 1))
     z *= long / np.linalg.norm(z, axis=1, keepdims=True)
@@ -100,7 +100,7 @@ def test_a_row_scores_the_same_in_any_company(score, kind, rng):
         assert np.array_equal(tuned(new(z[order])), doubts[order])
         alone = np.concatenate([tuned(new(z[i : i + 1])) for i in range(200)])
         assert np.array_equal(alone, doubts)
-        uneven = [tuned(new(part)) for part in np.split(z, [7, 8, 64, 131])]
+        uneven = [tuned(new(rows)) for rows in np.split(z, [7, 8, 64, 131])]
         assert np.array_equal(np.concatenate(uneven), doubts)
 
 
@@ -157,7 +157,7 @@ def test_certain_rows_and_ties_can_choose(rng):
 
 
 def by_margin(rng, n, mask):
-    """Errors that the margin tells; of some rows all classes but one are masked."""
+    """Errors that the margin reveals; in some rows all classes but one are masked."""
     z = 2.5 * rng.normal(size=(n, 6))
     wrong = rng.random(n) < 1 / (1 + np.exp(-5 * (td.margin(z) + 0.6)))
     is_masked = rng.random(n) < 0.03
@@ -192,16 +192,16 @@ def test_logits_of_any_size_can_choose(scale, rng):
 def test_a_file_keeps_every_bit(score, tmp_path, rng):
     p = lengths_are_noise(rng, 200)
     score.save(tmp_path / "s.safetensors")
-    again = td.load_score(tmp_path / "s.safetensors")
-    assert isinstance(again, td.Tuned)
-    assert (again.digest, again.verdict()) == (score.digest, score.verdict())
-    assert (again.members, again.needs) == (score.members, score.needs)
+    restored = td.load_score(tmp_path / "s.safetensors")
+    assert isinstance(restored, td.Tuned)
+    assert (restored.digest, restored.verdict()) == (score.digest, score.verdict())
+    assert (restored.members, restored.needs) == (score.members, score.needs)
     gate = td.calibrate(p, score=score, frr=0.2)
     gate.save(tmp_path / "gate.json")
-    kept = td.Gate.load(tmp_path / "gate.json")
-    assert kept == gate
-    for one in (again, kept.score):
-        assert np.array_equal(one(p), score(p))
+    stored = td.Gate.load(tmp_path / "gate.json")
+    assert stored == gate
+    for loaded in (restored, stored.score):
+        assert np.array_equal(loaded(p), score(p))
 
 
 def test_one_score_alone_is_kept_too(tmp_path, rng):
@@ -210,10 +210,10 @@ def test_one_score_alone_is_kept_too(tmp_path, rng):
         none = np.empty((1, 0))
         tuned = td.Tuned((name,), 300, 50, 59, "trr 0.9", none, none)
         tuned.save(tmp_path / "s.safetensors")
-        again = td.load_score(tmp_path / "s.safetensors")
-        assert np.array_equal(again(p), find_member(name)(p))
-        assert same_ranking(again, find_member(name))
-        gate = td.calibrate(p, score=again, coverage=0.5)
+        loaded = td.load_score(tmp_path / "s.safetensors")
+        assert np.array_equal(loaded(p), find_member(name)(p))
+        assert same_ranking(loaded, find_member(name))
+        gate = td.calibrate(p, score=loaded, coverage=0.5)
         gate.save(tmp_path / "gate.json")
         assert td.Gate.load(tmp_path / "gate.json") == gate
 
@@ -315,14 +315,14 @@ ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("how", ARRAYS)
-def test_numbers_that_cannot_be_are_refused(score, how, tmp_path):
+@pytest.mark.parametrize("change", ARRAYS)
+def test_numbers_that_cannot_be_are_refused(score, change, tmp_path):
     path = tmp_path / "s.safetensors"
     score.save(path)
     with safe_open(path, "np") as file:
         arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         metadata = dict(file.metadata())
-    changed = {n: np.ascontiguousarray(c(arrays[n])) for n, c in ARRAYS[how].items()}
+    changed = {n: np.ascontiguousarray(c(arrays[n])) for n, c in ARRAYS[change].items()}
     save_file(arrays | changed, path, metadata=metadata)
     with pytest.raises(FileError, match="does not hold a valid score"):
         td.load_score(path)
@@ -344,7 +344,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [(name, v) for name, some in FIELDS.items() for v in some]
+    ("name", "value"), [(name, v) for name, values in FIELDS.items() for v in values]
 )
 def test_fields_that_cannot_be_are_refused(score, name, value, tmp_path, rng):
     score.save(tmp_path / "s.safetensors")
@@ -421,7 +421,7 @@ def test_a_length_that_is_noise_is_taken_out(target):
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_a_length_that_tells_all_is_left_in(target):
+def test_an_informative_length_is_left_in(target):
     for seed in range(5):
         rng = np.random.default_rng(seed)
         score = td.tune(lengths_are_all(rng), for_=target)
@@ -430,7 +430,7 @@ def test_a_length_that_tells_all_is_left_in(target):
 
 
 def test_a_score_that_is_far_better_is_not_watered_down(rng):
-    """The largest logit tells every error, and no other score comes near it."""
+    """The largest logit reveals every error; no other score comes close."""
 
     def rows(n):
         z = 3 * rng.normal(size=(n, 3))
