@@ -106,10 +106,10 @@ def run(capsys, monkeypatch):
             if cwd is not None:
                 patch.chdir(cwd)
             capsys.readouterr()
-            with pytest.raises(SystemExit) as ended:
+            with pytest.raises(SystemExit) as exit_info:
                 cli.main()
         out, err = capsys.readouterr()
-        return CompletedProcess(argv, ended.value.code or 0, out, err)
+        return CompletedProcess(argv, exit_info.value.code or 0, out, err)
 
     return run
 

@@ -113,7 +113,7 @@ def test_a_signal_stops_the_program_without_a_traceback(probs, tmp_path):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", [[], ["--json", "-"]], ids=str)
-def test_a_reader_that_goes_away_is_not_an_error(probs, options):
+def test_a_closed_pipe_is_not_an_error(probs, options):
     out, into = os.pipe()
     os.close(out)
     completed = subprocess.run(

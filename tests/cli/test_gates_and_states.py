@@ -1,4 +1,4 @@
-"""The command check, and gates and states that are no plain files."""
+"""Gates and states on the command line: pipes, links, folders and invalid contents."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def refused(completed):
     return completed.stderr
 
 
-def test_a_gate_that_is_no_plain_file_is_refused_at_once(probs, tmp_path, run):
+def test_a_gate_that_is_not_a_regular_file_is_refused_at_once(probs, tmp_path, run):
     fifo, loop = tmp_path / "fifo", tmp_path / "loop"
     os.mkfifo(fifo)
     loop.symlink_to(loop)

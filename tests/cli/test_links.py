@@ -133,7 +133,7 @@ def test_no_single_output_follows_a_link(words, leads_to, place, run):
     assert link.is_symlink() == drawn
 
 
-def test_the_journal_is_no_link(place, run):
+def test_a_journal_that_is_a_link_is_not_followed(place, run):
     journal = place / "out" / ".trustdoctor-screen.json"
     journal.symlink_to(place / "victim.txt")
     assert run(*SCREEN, "--resume", cwd=place).returncode == 0

@@ -68,7 +68,7 @@ def test_calibrate_gives_a_gate_lists_and_says_what_they_are(files, run):
     )
 
 
-def test_lists_of_groups_are_said_group_by_group(files, run):
+def test_shortlists_are_reported_group_by_group(files, run):
     options = ("--frr", "20%", "--groups", "region", "-o", "gate.json")
     out = successful_output(
         run, "calibrate", "first.csv", *options, "--shortlist", 0.8, cwd=files
@@ -81,7 +81,7 @@ def test_lists_of_groups_are_said_group_by_group(files, run):
     assert "Rows of other groups get a full review." in out
 
 
-def test_lists_that_are_endless_or_bare_are_said(files, run):
+def test_lists_without_a_finite_threshold_are_reported(files, run):
     arguments = ("calibrate", "first.csv", "--threshold", "1.05", "-o", "gate.json")
     out = successful_output(run, *arguments, "--shortlist", "99.9%", cwd=files)
     assert "Lists: every rejected row gets a full review (set by " in out
@@ -175,7 +175,7 @@ def refused(run, files, *arguments):
     return completed.stderr
 
 
-def test_wrong_use_is_told_in_a_line(files, run):
+def test_misuse_is_refused_in_one_line(files, run):
     successful_output(
         run, "calibrate", "first.csv", "--risk", "30%", "-o", "g.json", cwd=files
     )
@@ -222,7 +222,7 @@ def test_rows_that_do_not_fit_are_counted(files, run, monkeypatch):
     assert "calibrate OTHER --gate GATE --shortlist RATE" in message
 
 
-def test_a_folder_goes_on_with_its_lists(files, run):
+def test_a_folder_resumes_with_its_lists(files, run):
     options = ("--frr", 0.1, "--shortlist", 0.9, "-o", "gate.json")
     successful_output(run, "calibrate", "first.csv", *options, cwd=files)
     (files / "in").mkdir()

@@ -48,7 +48,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("problem", WORDS)
-def test_calibrate_writes_no_gate_unless_it_is_told_to(problem, tables, tmp_path, run):
+def test_calibrate_writes_no_gate_unless_allowed(problem, tables, tmp_path, run):
     gate = tmp_path / "gate.json"
     command = ("calibrate", tables[problem], "--frr", "10%", "-o", gate)
     completed = run(*command)
@@ -161,7 +161,7 @@ def test_answers_in_other_letters_are_named(tmp_path, run):
 
 
 @pytest.mark.parametrize("problem", ["class", "row", "chance"])
-def test_diagnose_offers_no_gate_on_such_labels(problem, tables, tmp_path, run):
+def test_diagnose_offers_no_gate_on_odd_labels(problem, tables, tmp_path, run):
     page = tmp_path / "d.html"
     completed = run("diagnose", tables[problem], "--html", page)
     text = " ".join(completed.stdout.split())
@@ -174,7 +174,7 @@ def test_diagnose_offers_no_gate_on_such_labels(problem, tables, tmp_path, run):
     assert "answered automatically" not in shown.partition("On these very rows")[0]
 
 
-def test_a_gate_on_such_labels_says_so_at_work(tables, tmp_path, run):
+def test_a_gate_on_odd_labels_warns_when_it_screens(tables, tmp_path, run):
     gate = tmp_path / "gate.json"
     run("calibrate", tables["row"], "--frr", "10%", "--allow-odd-labels", "-o", gate)
     out = tmp_path / "out.csv"

@@ -48,7 +48,7 @@ def folder(tmp_path):
 @pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("verb", "option"), CASES)
-def test_odd_numbers_are_taken_or_told_in_one_line(verb, option, folder, run):
+def test_odd_numbers_are_accepted_or_refused_in_one_line(verb, option, folder, run):
     name, *more = verb.split()
     files = ["rows.csv"] * (1 + (name == "compare"))
     out = ["-o", "out.json", "--allow-odd-labels"] if name == "calibrate" else []
@@ -57,7 +57,7 @@ def test_odd_numbers_are_taken_or_told_in_one_line(verb, option, folder, run):
         # 3: nothing is written, as the gate would accept all or reject all
         assert completed.returncode in (0, 1, 2, 3), (value, completed.stderr)
         assert "Traceback" not in completed.stderr
-        usage = completed.stderr.startswith("Usage")  # what is no number at all
+        usage = completed.stderr.startswith("Usage")  # not a number at all
         if completed.returncode >= 2 and not usage:
             assert completed.stderr.count("\n") == 1, value
         assert "No such option" not in completed.stderr

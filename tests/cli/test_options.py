@@ -1,4 +1,4 @@
-"""Options that commands share, and what is told of wrong ones."""
+"""Options shared by several commands, and the messages for invalid values."""
 
 import pytest
 

@@ -39,7 +39,7 @@ def test_predicted_has_the_names_of_classes(rows, run, tmp_path):
     assert np.array_equal(decisions["score"].to_numpy(), scores)
 
 
-def test_a_column_predicted_of_the_rows_own_is_kept(rows, run, tmp_path):
+def test_an_existing_column_predicted_is_kept(rows, run, tmp_path):
     rows_with_predicted = rows.with_columns(predicted=pl.lit("by me"))
     rows_with_predicted.write_parquet(tmp_path / "own.parquet")
     completed = run(
@@ -78,8 +78,8 @@ def test_only_over_a_folder_and_its_journal(rows, tmp_path):
     assert (counts.rows, counts.accepted) == (400, accepted.sum())
     decisions = pl.concat([pl.read_parquet(out / f"{n}.parquet") for n in "ab"])
     assert len(decisions) == (~accepted).sum()
-    again = engines.screen(source, gate, out, only="rejected", resume=True)
-    assert again == counts
+    resumed = engines.screen(source, gate, out, only="rejected", resume=True)
+    assert resumed == counts
     with pytest.raises(td.errors.FileError, match="another gate or other columns"):
         engines.screen(source, gate, out, only="accepted", resume=True)
 

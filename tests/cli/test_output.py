@@ -105,7 +105,7 @@ def made_files(tmp_path_factory):
 
 @pytest.fixture
 def place(made_files, tmp_path):
-    """A folder of its own with all inputs."""
+    """A separate folder with a copy of all inputs."""
     folder = tmp_path / "here"
     folder.mkdir()
     for file in made_files.iterdir():
@@ -125,7 +125,7 @@ def state(folder):
 
 
 def spelled(folder, name):
-    """Return a file's names: its own, others, and those of links to it."""
+    """Return spellings of a file's path, and the names of links to it."""
     suffix = name[name.index(".") :]
     soft, hard = folder / f"soft{suffix}", folder / f"hard{suffix}"
     soft.symlink_to(name)
@@ -234,7 +234,7 @@ def test_no_output_is_a_file_of_a_folder_or_a_pattern(words, place, run):
 
 
 @pytest.mark.parametrize("option", ["--json", "--html"])
-def test_arrays_beside_an_array_are_inputs(option, place, run):
+def test_arrays_next_to_an_array_are_inputs(option, place, run):
     z = pl.read_parquet(place / "rows.parquet").drop("id").to_numpy()
     np.save(place / "logits.npy", z)
     np.save(place / "labels.npy", z.argmax(1))
@@ -281,12 +281,12 @@ def test_every_option_that_writes_is_looked_at():
     ],
 )
 @pytest.mark.parametrize("name", ["loop.csv", "n" * 300 + ".csv", "rows.parquet/a.csv"])
-def test_names_that_lead_nowhere_are_told(name, words, place, run):
+def test_names_that_lead_nowhere_are_reported(name, words, place, run):
     (place / "loop.csv").symlink_to("loop.csv")
     refuse(run, place, words.format(name, "rows.parquet").split(), "")
 
 
-def test_names_that_are_not_utf_8_are_told_or_work(place, run):
+def test_names_that_are_not_utf_8_work_or_are_refused(place, run):
     odd = os.fsdecode(b"\xff\xfe")
     rows = pl.read_parquet(place / "rows.parquet").with_columns(label=pl.lit(0))
     rows.write_csv(place / "rows.csv")

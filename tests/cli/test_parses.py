@@ -1,4 +1,4 @@
-"""A file is parsed once, whatever is asked of it."""
+"""Every command parses a file only once."""
 
 import numpy as np
 import polars as pl
@@ -71,7 +71,7 @@ def test_the_counter_counts(path, parses):
     assert parses == ["collect", "collect", "collect_batches"]
 
 
-def test_a_page_with_ids_and_texts_takes_one_parse(path, parses, run, tmp_path):
+def test_a_page_with_ids_and_texts_needs_one_parse(path, parses, run, tmp_path):
     page = tmp_path / "page.html"
     completed = run(
         *("diagnose", path, "--html", page, "--json", tmp_path / "r.json"),
@@ -95,14 +95,14 @@ def test_a_page_with_ids_and_texts_takes_one_parse(path, parses, run, tmp_path):
     ],
     ids=lambda command: command[0],
 )
-def test_every_command_takes_one_parse(command, path, parses, run, tmp_path):
+def test_every_command_needs_one_parse(command, path, parses, run, tmp_path):
     command = (str(word).format(path=path, folder=tmp_path) for word in command)
     completed = run(*command)
     assert completed.returncode == 0, completed.stderr
     assert len(parses) == 1
 
 
-def test_check_takes_one_parse(path, parses, run, tmp_path):
+def test_check_needs_one_parse(path, parses, run, tmp_path):
     gate = ("--gate", tmp_path / "gate.json")
     assert run("calibrate", path, "--frr", 0.1, "-o", gate[1]).returncode == 0
     parses.clear()
@@ -112,7 +112,7 @@ def test_check_takes_one_parse(path, parses, run, tmp_path):
 
 
 @pytest.mark.skipif(not _native.available, reason="no compiler built the kernels")
-def test_a_page_takes_one_native_pass(path, run, tmp_path, monkeypatch):
+def test_a_page_needs_one_native_pass(path, run, tmp_path, monkeypatch):
     calls, score = [], _native.score
     monkeypatch.setattr(
         _native, "score", lambda *a, **o: calls.append(a) or score(*a, **o)
@@ -122,7 +122,7 @@ def test_a_page_takes_one_native_pass(path, run, tmp_path, monkeypatch):
     assert len(calls) == 1
 
 
-def test_columns_beside_are_read_in_the_same_parse(path, parses):
+def test_additional_columns_are_read_in_the_same_parse(path, parses):
     source = find_source(path, Columns(ids="id", groups="id", texts="text"))
     loaded, table = source.load("label")
     assert loaded.ids[7] == loaded.groups[7] == "row 7"

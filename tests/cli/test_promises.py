@@ -61,7 +61,7 @@ def test_clusters_are_a_column(table, run, tmp_path):
         (("--coverage", "0.5"), "or two: frr with trr, or risk with coverage"),
     ],
 )
-def test_what_does_not_go_together_is_refused(options, match, table, run, tmp_path):
+def test_conflicting_options_are_refused(options, match, table, run, tmp_path):
     out = tmp_path / "gate.json"
     completed = run("calibrate", table, "--frr", "10%", *options, "-o", out)
     assert completed.returncode == 2
@@ -93,7 +93,7 @@ def test_labels_that_may_be_wrong_tighten_the_test(table, run, tmp_path):
     assert gate.threshold == td.calibrate(td.read(table), risk=0.0475).threshold
 
 
-def test_an_accuracy_from_elsewhere_goes_without_labels(table, run, tmp_path):
+def test_an_external_accuracy_replaces_labels(table, run, tmp_path):
     out = tmp_path / "gate.json"
     command = ("calibrate", table, "--no-labels", "--risk", "5%", "--accuracy", "0.8")
     completed = run(*command, "-o", out)
@@ -119,7 +119,7 @@ def test_two_targets_and_the_thresholds_that_passed(table, run, tmp_path):
     assert "no threshold does both: FRR needs at least" in completed.stderr
 
 
-def test_luck_and_rows_that_come_twice_are_said(run, tmp_path):
+def test_luck_and_duplicate_rows_are_reported(run, tmp_path):
     doubt = np.arange(500.0)
     right = ~((doubt >= 250) & (doubt % 3 == 0))
     path = tmp_path / "rows.csv"

@@ -83,7 +83,7 @@ def test_labels_are_those_of_the_classes_however_they_are_spelled(
         assert watch.tests[name].estimate() == test.estimate(), name
 
 
-def test_a_label_in_another_case_is_told(place, run):
+def test_a_label_in_another_case_is_reported(place, run):
     filled(place, lambda name: name.replace("c", "C"))
     before = (place / "state.json").read_bytes()
     completed = late(place, run)

@@ -1,4 +1,4 @@
-"""Cells for spreadsheets are no formulas, and terminals are not steered by cells."""
+"""Cells for spreadsheets are never formulas, and cells cannot control the terminal."""
 
 import csv
 import io
@@ -59,7 +59,7 @@ def cells(text):
     ("output", "more"),
     [("o.csv", ()), ("o.csv", ("--only", "rejected")), ("-", ()), ("out", ())],
 )
-def test_no_cell_is_a_formula_where_that_was_asked(rows, output, more, place, run):
+def test_no_cell_is_a_formula_on_request(rows, output, more, place, run):
     if (rows, output) == ("rows.parquet", "out"):
         pytest.skip("a folder is written as it was read")
     command = ("screen", rows, *LOGITS, "-o", output, *more)
@@ -99,7 +99,7 @@ def test_a_drawn_file_for_spreadsheets_is_read_again(place, run):
     bare = pl.read_parquet(place / "rows.parquet").drop("label")
     bare.write_parquet(place / "bare.parquet")
     command = ("check", "bare.parquet", "--logits", ",".join(NAMES), *state, *drawn)
-    for _ in range(2):  # a retry finds its own rows
+    for _ in range(2):  # a retry finds the rows drawn before
         completed = run(*command, cwd=place)
         assert completed.returncode == 0, completed.stderr
     rows = cells((place / "drawn.csv").read_bytes().decode())
@@ -117,7 +117,7 @@ def test_a_drawn_file_for_spreadsheets_is_read_again(place, run):
 
 
 @given(st.lists(st.text(alphabet="'=+-@\t\ra1.", max_size=6), max_size=5))
-def test_what_is_escaped_can_be_told_again(texts):
+def test_escaped_cells_can_be_restored(texts):
     table = pl.DataFrame({"a": texts}, schema={"a": pl.String})
     after = escaped(table.lazy()).collect()
     assert not any(is_formula(cell) for cell in after["a"])
@@ -127,7 +127,7 @@ def test_what_is_escaped_can_be_told_again(texts):
 CODE = "import sys; from trustdoctor.cli import main; sys.exit(main())"
 
 
-def test_a_terminal_is_not_steered_and_a_pipe_gets_the_bytes(tmp_path):
+def test_a_terminal_gets_escaped_cells_and_a_pipe_the_bytes(tmp_path):
     row = b"1,2,0,\x1b]0;owned\x07\x1b[31m\n"
     (tmp_path / "a.csv").write_bytes(b"logit_0,logit_1,label,note\n" + row * 3)
     command = [sys.executable, "-c", CODE, "screen", "a.csv", "--gamma", "1"]

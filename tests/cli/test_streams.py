@@ -54,7 +54,7 @@ def one_line(completed, code=2):
         ("--help", ">/dev/full"),
     ],
 )
-def test_output_that_goes_nowhere_is_told(words, redirection, probs, tmp_path):
+def test_output_that_goes_nowhere_is_reported(words, redirection, probs, tmp_path):
     completed = shell(f"{words.format(probs.name)} {redirection}", tmp_path)
     assert "cannot write the output" in one_line(completed)
     assert list(tmp_path.iterdir()) == [probs]
@@ -161,7 +161,7 @@ def test_a_long_word_is_cut_and_takes_no_time(tmp_path, run):
         assert len(message) < 1000
 
 
-def test_what_is_shown_steers_nothing():
+def test_displayed_text_is_escaped():
     from trustdoctor.visible import visible
 
     turning = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
@@ -191,7 +191,7 @@ def hostile(character):
 
 
 @pytest.mark.parametrize("character", [*CONTROL], ids=[*CONTROL.values()])
-def test_names_out_of_files_steer_no_terminal(character, run, tmp_path, rng):
+def test_names_in_files_cannot_control_the_terminal(character, run, tmp_path, rng):
     word = hostile(character)
     shown = ascii(character)[1:-1]
     p = rng.dirichlet([1, 1], 300)
@@ -219,7 +219,7 @@ def test_names_out_of_files_steer_no_terminal(character, run, tmp_path, rng):
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\x7f", "\x9b", "\u202e", "\udcff"])
-def test_names_of_files_steer_no_terminal(character, run, tmp_path, probs):
+def test_names_of_files_cannot_control_the_terminal(character, run, tmp_path, probs):
     name = f"a{character}[31m.csv"
     for command in (
         ("diagnose", name),
@@ -238,7 +238,7 @@ def test_names_of_files_steer_no_terminal(character, run, tmp_path, probs):
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\x00", "\u202e"])
-def test_cells_steer_no_terminal(character, run, tmp_path):
+def test_cells_cannot_control_the_terminal(character, run, tmp_path):
     path = tmp_path / "a.csv"
     cells = {
         "a number": f"prob_0,prob_1,label\n0.5,{hostile(character)},0\n",

@@ -11,7 +11,7 @@ from trustdoctor.gates.score_choice import choose_score
 
 @pytest.fixture
 def table(rng):
-    """3,000 rows whose errors the direction of the logits tells; length is noise."""
+    """3,000 rows whose errors follow the direction of the logits; length is noise."""
     z = rng.normal(size=(3000, 5))
     z *= rng.exponential(5, size=(3000, 1)) / np.linalg.norm(z, axis=1, keepdims=True)
     first, second = np.sort(z / np.linalg.norm(z, axis=1, keepdims=True))[:, :-3:-1].T
@@ -44,28 +44,28 @@ def predictions(table):
     ],
     ids=str,
 )
-def test_auto_says_what_chose_and_what_it_gains(words, target, path, table, run):
+def test_auto_reports_its_criterion_and_its_gain(words, target, path, table, run):
     gate = path.with_name("gate.json")
     completed = run("calibrate", path, "--score", "auto", *words, "-o", gate)
     assert completed.returncode == 0, completed.stderr
     p = predictions(table)
-    wanted = td.calibrate(p, score="auto", **target)
-    assert td.Gate.load(gate) == wanted
+    expected = td.calibrate(p, score="auto", **target)
+    assert td.Gate.load(gate) == expected
     text = " ".join(completed.stdout.split())
     name, value = next(iter(target.items()))
     choice = choose_score(p, Request({name: value}))
     errors = p[choice.choosing_rows].errors.sum()
     assert f"- 1,000 rows with {errors} errors chose the mean rank by" in text
     assert f", for {name} {value:g}. 2,000 other rows set the threshold." in text
-    for note in wanted.certificate.notes:
+    for note in expected.certificate.notes:
         assert " ".join(note.split()) in text
     assert "against msp: AUROC +" in text
     assert "Careful" not in text
     if "groups" not in target:
-        assert f"Gate: reject where tuned > {wanted.threshold:.6g}." in text
+        assert f"Gate: reject where tuned > {expected.threshold:.6g}." in text
 
 
-def test_auto_has_no_part_in_what_it_cannot_choose_for(table, run, tmp_path):
+def test_auto_refuses_requests_it_cannot_choose_for(table, run, tmp_path):
     table.write_csv(tmp_path / "rows.csv")
     command = ("calibrate", tmp_path / "rows.csv", "--score", "auto")
     out = ("-o", tmp_path / "gate.json")
@@ -112,9 +112,9 @@ def test_screening_is_the_same_in_memory_and_streamed(path, table, run, monkeypa
     assert "by tuned at threshold" in completed.stdout
     in_memory, streamed = (pl.read_parquet(folder / f"{name}.parquet") for name in "ab")
     assert in_memory.equals(streamed)
-    wanted = td.Gate.load(gate).screen(predictions(table))
-    assert np.array_equal(in_memory["score"].to_numpy(), wanted.scores)
-    assert np.array_equal(in_memory["accepted"].to_numpy(), wanted.accepted)
+    expected = td.Gate.load(gate).screen(predictions(table))
+    assert np.array_equal(in_memory["score"].to_numpy(), expected.scores)
+    assert np.array_equal(in_memory["accepted"].to_numpy(), expected.accepted)
     completed = run(*command)
     assert completed.returncode == 2
     assert "--score auto needs all rows at once" in completed.stderr
@@ -148,7 +148,7 @@ def test_compare_shows_a_tuned_score_and_its_file_calibrates(table, run, tmp_pat
 def test_what_compare_writes_calibrates_where_it_recommends_a_tuned_score(
     run, rng, tmp_path
 ):
-    """MaxLogit-pNorm at 5 tells the errors, and the plain one is at 2."""
+    """MaxLogit-pNorm with p = 5 finds the errors; the default is p = 2."""
     z = rng.normal(size=(4000, 8)) * rng.exponential(5, size=(4000, 1))
     doubt = td.pnorm(z, p=5)
     odds = 4 * (doubt - np.quantile(doubt, 0.85)) / doubt.std()
@@ -179,7 +179,7 @@ def test_what_compare_writes_calibrates_where_it_recommends_a_tuned_score(
         ("normalised_margin:p=3", "normalised_margin:p=3"),
     ],
 )
-def test_parameters_stand_in_the_name(name, full_name, table, run, tmp_path):
+def test_parameters_are_part_of_the_name(name, full_name, table, run, tmp_path):
     path, gate = tmp_path / "rows.csv", tmp_path / "gate.json"
     table.write_csv(path)
     completed = run("calibrate", path, "--score", name, "--frr", "10%", "-o", gate)

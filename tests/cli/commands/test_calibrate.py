@@ -82,7 +82,7 @@ def test_calibrate_for_classes_and_without_labels(probs, tmp_path, run):
     assert "the gate promises nothing" in completed.stdout
 
 
-def test_screen_takes_labels_in_part(probs, tmp_path, run):
+def test_screen_accepts_incomplete_labels(probs, tmp_path, run):
     gate, half = tmp_path / "gate.json", tmp_path / "half.csv"
     run("calibrate", probs, "--frr", 0.1, "-o", gate)
     half_labels = pl.when(pl.int_range(400) % 2 == 0).then("label")
@@ -96,7 +96,7 @@ def test_screen_takes_labels_in_part(probs, tmp_path, run):
     )
 
 
-def test_groups_of_the_rows_have_thresholds_of_their_own(probs, run, tmp_path):
+def test_groups_of_rows_have_separate_thresholds(probs, run, tmp_path):
     gate, out = tmp_path / "gate.json", tmp_path / "out.parquet"
     table = pl.read_csv(probs).with_columns(region=pl.format("r{}", pl.col("id") % 2))
     table.write_csv(probs)
@@ -147,9 +147,7 @@ def test_calibrating_on_three_rows_gives_the_plain_answer(target, label, tmp_pat
 
 
 @pytest.mark.parametrize("quiet", [(), ("--quiet",)], ids=str)
-def test_a_gate_that_decides_nothing_says_what_would_do_better(
-    quiet, tmp_path, run, rng
-):
+def test_a_gate_that_decides_nothing_advises_a_better_target(quiet, tmp_path, run, rng):
     gate, path = tmp_path / "gate.json", tmp_path / "p.npz"
     gate.write_text("what was there before")
     z = rng.normal(size=(400, 3)) * 2

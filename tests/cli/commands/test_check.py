@@ -66,7 +66,7 @@ def test_rows_add_up_in_the_state(state, check, place):
     assert completed.stderr == ""
 
 
-def test_check_takes_labels_late_and_in_part(check, place):
+def test_check_accepts_late_and_incomplete_labels(check, place):
     rows = pl.read_csv(place / "rows.csv")
     half = pl.when(pl.int_range(N) % 2 == 0).then("label").alias("label")
     rows.with_columns(half).write_csv(place / "half.csv")
@@ -165,7 +165,7 @@ def test_with_a_batch_a_second_delivery_is_not_counted(check, place):
     assert watch.history["batch"].to_list() == ["monday", "monday", "tuesday"]
 
 
-def test_labels_may_come_in_a_table_of_their_own(check, place):
+def test_labels_may_come_in_a_separate_table(check, place):
     rows = pl.read_csv(place / "rows.csv")
     rows.select("id", "label").write_csv(place / "truth.csv")
     ids = ("--ids", "id")
@@ -210,7 +210,7 @@ def test_rows_are_drawn_reviewed_and_counted(state, check, place):
     assert watch.tests["frr"].estimate() == pytest.approx(expected.estimate())
 
 
-def test_the_file_that_people_filled_counts_by_itself(check, place):
+def test_the_file_that_people_filled_is_enough(check, place):
     """A label, a question mark where nobody can say, and one that is still to come."""
     drawn = place / "review.csv"
     rates = ("--ids", "id", "--review-accepted", 0.2, "--draw", drawn)
@@ -238,7 +238,7 @@ def test_the_file_that_people_filled_counts_by_itself(check, place):
     assert len(load(place).queue) == 0
 
 
-def test_a_retry_draws_the_same_and_keeps_what_people_filled_in(check, place):
+def test_a_retry_draws_the_same_rows_and_keeps_the_labels_filled_in(check, place):
     arguments = (
         "--ids",
         "id",
@@ -286,7 +286,7 @@ def test_a_column_may_say_which_rows_were_reviewed(check, place):
         assert watch.verdict("frr") == "holds"
 
 
-def test_rejected_rows_alone_do_not_tell(check, place):
+def test_rejected_rows_alone_are_inconclusive(check, place):
     accepted = (
         td.Gate.load(place / "gate.json").screen(td.read(place / "rows.csv")).accepted
     )
@@ -407,7 +407,9 @@ def test_the_state_of_another_gate_is_refused(state, check, place, run):
 
 @pytest.mark.parametrize("text", ["", "{}", "x", "SQLite format 3\0"])
 @pytest.mark.parametrize("state", ["state.json", "state.db"])
-def test_what_is_no_state_is_refused_or_begun(text, state, check, place):
+def test_an_invalid_state_is_refused_and_a_missing_one_is_begun(
+    text, state, check, place
+):
     (place / state).write_text(text)
     completed = check("rows.csv", state=state)
     begun = not text and state == "state.db"
@@ -444,7 +446,7 @@ def test_a_gate_that_decides_nothing_has_nothing_to_watch(check, place, run):
 
 
 def test_no_option_speaks_of_code(check, place):
-    """What the command line refuses it explains by its own options."""
+    """Refusals of the command line name its options, not arguments of the library."""
     assert (
         check("rows.csv", "--review-accepted", 0.2, state="rates.json").returncode == 0
     )

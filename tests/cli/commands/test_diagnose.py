@@ -148,14 +148,16 @@ def test_a_page_is_made_here(path, run, tmp_path):
 
 
 def write_margins(path, rng, shift=0.0, sign=1):
-    """Write distances from a support vector machine's border, and what was right."""
+    """Write distances from a support vector machine's boundary, and correctness."""
     margin = rng.normal(1, 1.5, 900)
     correct = rng.random(900) < 1 / (1 + np.exp(-2 * margin))
     pl.DataFrame({"margin": sign * margin + shift, "correct": correct}).write_csv(path)
 
 
 @pytest.mark.parametrize("kind", ["confidence", "doubt"])
-def test_what_is_no_probability_is_never_called_a_softmax(kind, tmp_path, rng, run):
+def test_values_that_are_not_probabilities_are_never_called_a_softmax(
+    kind, tmp_path, rng, run
+):
     write_margins(tmp_path / "rows.csv", rng, sign=-1 if kind == "doubt" else 1)
     rows = ("rows.csv", f"--{kind}", "margin", "--correct", "correct")
     texts = []
@@ -180,7 +182,7 @@ def test_what_is_no_probability_is_never_called_a_softmax(kind, tmp_path, rng, r
     assert "--percent" not in texts[0]  # some are negative
 
 
-def test_percentages_are_told_from_other_numbers(tmp_path, rng, run):
+def test_percentages_are_distinguished_from_other_numbers(tmp_path, rng, run):
     write_margins(tmp_path / "rows.csv", rng, shift=10)
     rows = ("rows.csv", "--confidence", "margin", "--correct", "correct")
     text = " ".join(run("diagnose", *rows, cwd=tmp_path).stdout.split())
@@ -188,7 +190,7 @@ def test_percentages_are_told_from_other_numbers(tmp_path, rng, run):
     assert "Give --percent if they are percentages." in text
 
 
-def test_how_sure_a_model_is_is_said_of_what_was_given(tmp_path, rng, run):
+def test_overconfidence_is_described_in_terms_of_the_given_values(tmp_path, rng, run):
     logits = 2 * rng.normal(size=(600, 3))
     probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     labels = np.where(rng.random(600) < 0.9, logits.argmax(1), 0)

@@ -152,7 +152,7 @@ def test_one_rate_leaves_the_other(run, served, gate_path):
         (["--new-token", "root"], "expected a role out of decide, label, admin"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(run, gate_path, tmp_path, options, message):
+def test_mistakes_are_reported_in_one_line(run, gate_path, tmp_path, options, message):
     (tmp_path / "text.db").write_text("not a database, but text of some length\n" * 20)
     gate = [] if not options or "--gate" in options else ["--gate", gate_path]
     port = [] if "--port" in options else ["--port", "0"]
@@ -230,7 +230,7 @@ def test_times():
     ("stop_signal", "code"),
     [(signal.SIGTERM, (0, -signal.SIGTERM)), (signal.SIGINT, (0, 130))],
 )
-def test_it_serves_until_it_is_told_to_stop(gate_path, tmp_path, stop_signal, code):
+def test_it_serves_until_a_signal_stops_it(gate_path, tmp_path, stop_signal, code):
     place = tmp_path / "rows.db"
     options = ["serve", "--gate", gate_path, "--port", "0", "--store", place]
     running = subprocess.Popen(

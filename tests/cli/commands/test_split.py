@@ -44,7 +44,7 @@ def test_rows_that_belong_together(option, tmp_path, run, rng):
 
 
 def test_the_second_part_calibrates_a_gate(probs, tmp_path, run):
-    """A gate can be made from the rows that nobody looked at, of whatever kind."""
+    """A gate can be calibrated on the rows that were set aside, in every format."""
     completed = run("split", probs, "-o", "look.csv", "rest.parquet", cwd=tmp_path)
     assert completed.returncode == 0, completed.stderr
     assert run("diagnose", "look.csv", cwd=tmp_path).returncode == 0
