@@ -1,4 +1,4 @@
-"""Pictures that say how large they are, and hold next to nothing."""
+"""Images with a header that states a size, and almost no data."""
 
 import struct
 import zlib

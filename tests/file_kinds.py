@@ -30,13 +30,13 @@ SEPARATE = {2: 0.7, 4: 1.4}
 """How far apart the classes lie: both models err on about a tenth of the rows."""
 
 
-class Streaming(LocalEngine):
+class StreamingEngine(LocalEngine):
     """The local engine, which never reads all rows at once."""
 
     in_memory = False
 
 
-STREAMED = Means(Streaming(), 2 * 10**9)
+STREAMED = Means(StreamingEngine(), 2 * 10**9)
 IN_MEMORY = Means(LocalEngine(), 2 * 10**9)
 
 
@@ -409,7 +409,7 @@ KINDS: dict[str, Kind] = {
 
 
 def answers(classes: int = 4) -> pl.DataFrame:
-    """Return answers with a confidence, and what tells whether they are right."""
+    """Return answers with a confidence, and labels or correctness."""
     rows = held_out(classes)
     best = rows.probs.argmax(1)
     return pl.DataFrame(

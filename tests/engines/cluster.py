@@ -1,4 +1,4 @@
-"""The job of test_ray.py, in a process of its own: Ray reads its token when imported.
+"""The job of test_ray.py, in a separate process: Ray reads its token when imported.
 
 Two nodes are started here and ended by what started them; a worker is killed in the
 middle, and the results are compared with those of the local engine.
@@ -154,7 +154,7 @@ def check_columns(folder):
 
 
 def check_lists(folder, source):
-    """Lists are set by counted rows, and written beside them, alike."""
+    """Shortlists calibrated on counted rows and written files agree on both engines."""
     gates = []
     for means in (LOCAL, RAY):
         means.engine.in_memory = False
@@ -204,7 +204,7 @@ def check_mistakes(folder):
 
 
 def check_whole_file(folder):
-    """Rows that could be probabilities are told from logits on all rows."""
+    """All rows decide whether values are probabilities or logits."""
     probs = np.random.default_rng(0).dirichlet(np.ones(8), 4000).astype(np.float32)
     likely = rows(4000).with_columns(
         pl.Series(f"logit_{j}", probs[:, j]) for j in range(8)

@@ -1,4 +1,4 @@
-"""Batch by batch gives what all rows at once give, to the bit."""
+"""Batches give the same result as all rows at once, to the bit."""
 
 import numpy as np
 import polars as pl

@@ -41,12 +41,12 @@ def predictions(table):
     return td.Predictions.from_logits(z, table["label"].to_numpy())
 
 
-class Streaming(type(find_engine("local"))):
+class StreamingLocal(type(find_engine("local"))):
     in_memory = False
 
 
 def within(memory):
-    return Means(Streaming(), memory)
+    return Means(StreamingLocal(), memory)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture
-def parts(tmp_path):
+def partitions(tmp_path):
     """The same rows in a partitioned folder, a row group each."""
     table = rows()
     for i, day in enumerate(("mon", "tue", "tue")):
@@ -91,7 +91,7 @@ def folded(path, state, memory):
     return counted
 
 
-@pytest.mark.parametrize("files_fixture", ["path", "parts"])
+@pytest.mark.parametrize("files_fixture", ["path", "partitions"])
 def test_a_diagnosis_is_that_of_all_rows(files_fixture, request, batches):
     source = request.getfixturevalue(files_fixture)
     evaluation = folded(source, td.Tally(["alpha"]), NARROW).evaluate()
@@ -117,7 +117,7 @@ def test_a_gate_is_that_of_all_rows(path, batches):
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".arrow", ".npz", ""])
-@pytest.mark.parametrize("files_fixture", ["path", "parts"])
+@pytest.mark.parametrize("files_fixture", ["path", "partitions"])
 def test_decisions_come_in_the_order_of_the_rows(
     files_fixture, suffix, request, batches, tmp_path
 ):
@@ -145,7 +145,7 @@ def test_decisions_come_in_the_order_of_the_rows(
     assert decisions["accepted"].to_list() == expected.accepted.tolist()
 
 
-def test_a_bad_row_is_told_with_its_number(tmp_path, batches):
+def test_a_bad_row_is_reported_with_its_number(tmp_path, batches):
     z = rows()["logit_3"].to_numpy().copy()
     z[4321] = np.nan
     table = rows().with_columns(logit_3=pl.Series(z))
@@ -158,7 +158,7 @@ def test_a_bad_row_is_told_with_its_number(tmp_path, batches):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_only_what_is_needed_counts_where_nothing_is_written(path, batches):
+def test_only_needed_columns_count_when_nothing_is_written(path, batches):
     """A column that repeats itself takes little of the file, and much when read."""
     source = find_source(path)
     needed, complete = (

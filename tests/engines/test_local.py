@@ -97,8 +97,8 @@ def test_diagnosis_and_calibration_count_what_the_rows_hold(big):
     for name, value in exact.items():
         ours = evaluation.scores["alpha"][name]
         assert ours.value == pytest.approx(value, abs=ours.within + 1e-11)
-    again = fold(source, td.Tally(["alpha", "energy"]), memory=10**10).evaluate()
-    assert again.to_json() == evaluation.to_json()
+    repeated = fold(source, td.Tally(["alpha", "energy"]), memory=10**10).evaluate()
+    assert repeated.to_json() == evaluation.to_json()
     sketches = fold(source, CalibrationSketch(find_score("alpha"), "predicted"))
     score_sketch = td.Sketch()
     score_sketch.update(td.alpha(p), p.errors)
@@ -173,7 +173,7 @@ def content(folder):
     }
 
 
-def test_a_folder_goes_on_from_where_it_stopped(tmp_path):
+def test_a_folder_resumes_where_it_stopped(tmp_path):
     table = split(tmp_path / "in")
     source = find_source(tmp_path / "in")
     once = screen(source, GATE, tmp_path / "once")
@@ -184,10 +184,10 @@ def test_a_folder_goes_on_from_where_it_stopped(tmp_path):
     removed.unlink()
     finished = out / "day=0" / "1.parquet"
     before = finished.stat().st_mtime_ns
-    again = screen(source, GATE, out, resume=True)
+    resumed = screen(source, GATE, out, resume=True)
     assert content(out) == content(tmp_path / "once")
     assert finished.stat().st_mtime_ns == before
-    assert again == once
+    assert resumed == once
     assert once.rows == len(table)
     changed = tmp_path / "in" / "day=0" / "0.parquet"
     rows(20_000, seed=9).write_parquet(changed)
@@ -239,7 +239,7 @@ def test_an_empty_file_of_a_folder_is_screened_as_well(tmp_path):
     assert len(tables[1]) == 0
 
 
-def test_labels_beside_an_array_count_as_part_of_it(tmp_path):
+def test_labels_next_to_an_array_belong_to_it(tmp_path):
     (tmp_path / "in").mkdir()
     z = np.random.default_rng(0).normal(size=(50, 3))
     np.save(tmp_path / "in" / "logits.npy", z)

@@ -51,7 +51,7 @@ def path(tmp_path, rng):
 
 
 @pytest.mark.parametrize("text", ["1", "x", "1XB", "-3GB", "100MB", "0", "1.2.3GB"])
-def test_memory_that_is_none_is_refused(text):
+def test_an_invalid_memory_is_refused(text):
     with pytest.raises(InputError, match="memory limit"):
         parse_memory(text)
 
@@ -99,15 +99,15 @@ def test_the_command_line_tunes_and_restores(command, path, tmp_path, monkeypatc
     arguments = ["trustdoctor", command, str(path), "--quiet", *options[command]]
     monkeypatch.setattr(sys, "argv", arguments)
     before = dict(os.environ)
-    with audited() as events, pytest.raises(SystemExit) as ended:
+    with audited() as events, pytest.raises(SystemExit) as exit_info:
         cli.main()
-    assert ended.value.code == 0
+    assert exit_info.value.code == 0
     names = {"POLARS_ROW_GROUP_PREFETCH_SIZE", "POLARS_IDEAL_MORSEL_SIZE"}
     assert {("malloc", "mallopt"), *(("environment", n) for n in names)} <= set(events)
     assert dict(os.environ) == before
 
 
-def test_what_the_user_has_set_is_left(path, monkeypatch):
+def test_existing_user_settings_are_left(path, monkeypatch):
     monkeypatch.setenv("POLARS_IDEAL_MORSEL_SIZE", "77")
     with tuned(find_source(path), 10**9):
         assert os.environ["POLARS_IDEAL_MORSEL_SIZE"] == "77"

@@ -1,4 +1,4 @@
-"""Columns within which errors go together, found among those that nothing names."""
+"""Columns whose values cluster the errors are found, though no option names them."""
 
 import numpy as np
 import polars as pl
@@ -70,7 +70,7 @@ def test_of_files_that_are_streamed_the_first_rows_are_tested(tmp_path, monkeypa
     assert line in gate.certificate.notes
 
 
-def test_nothing_is_said_of_independent_rows(tmp_path):
+def test_independent_rows_raise_no_remark(tmp_path):
     for seed in range(20):
         rows = table(seed, spread=False)
         path = tmp_path / f"{seed}.parquet"
@@ -82,8 +82,8 @@ def test_nothing_is_said_of_independent_rows(tmp_path):
         assert not any("Errors go" in line for line in diagnose(source).warnings), seed
 
 
-def test_another_name_of_the_classes_is_no_cluster(tmp_path):
-    """Some classes are harder, and 40 of them have a name in a column of its own."""
+def test_a_copy_of_the_predicted_class_is_not_a_cluster(tmp_path):
+    """Some classes are harder, and a further column repeats the predicted class."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(1200, 40))
     predicted = logits.argmax(1)

@@ -1,4 +1,4 @@
-"""Lists over files: the same as at once, in every format, part and order."""
+"""Shortlists over files: the same as in memory, in every format, batch and order."""
 
 import json
 
@@ -135,7 +135,7 @@ def test_lists_add_up_by_hand():
     assert (outcome + outcome).lists == ListCounts(6, 12, 2)
 
 
-def test_a_folder_goes_on_with_what_was_counted(gate, tmp_path):
+def test_a_folder_resumes_with_its_counts(gate, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     for seed, name in enumerate("abc"):
@@ -204,7 +204,7 @@ def test_counts_of_lists_that_cannot_be_are_refused(lists, gate, tmp_path):
 
 
 def test_a_journal_of_earlier_versions_is_read(tmp_path):
-    """Where there are no lists nothing is noted of them, as before."""
+    """Without shortlists nothing is reported about them."""
     folder, gate = tmp_path / "in", td.Gate(-0.5, score="alpha")
     folder.mkdir()
     written(table(20), folder / "a.csv")
@@ -248,18 +248,18 @@ def test_a_gate_and_lists_by_the_same_rows_streamed(
     options, digits, streaming, tmp_path
 ):
     path = written(table(3000, digits=digits), tmp_path / "rows.parquet")
-    wanted = {"level": 0.9, "method": "aps", "max_size": 3}
+    expected = {"level": 0.9, "method": "aps", "max_size": 3}
     gates = [
-        calibrate_files(find_source(path), shortlist=wanted, means=means, **options)
+        calibrate_files(find_source(path), shortlist=expected, means=means, **options)
         for means in (None, streaming)
     ]
     assert gates[0] == gates[1]
     assert gates[0].shortlist.same_rows
-    assert gates[0] == td.calibrate(td.read(path), shortlist=wanted, **options)
+    assert gates[0] == td.calibrate(td.read(path), shortlist=expected, **options)
 
 
 @pytest.mark.soak
-def test_many_rows_streamed_are_as_careful_as_at_once(streaming, tmp_path):
+def test_many_streamed_rows_are_as_conservative_as_in_memory(streaming, tmp_path):
     """More scores than a sketch has cells, so that they are counted in ranges."""
     path = written(table(320_000), tmp_path / "rows.parquet")
     source = find_source(path)
@@ -273,8 +273,8 @@ def test_many_rows_streamed_are_as_careful_as_at_once(streaming, tmp_path):
     assert least.threshold <= rule.threshold
     assert rule.threshold == pytest.approx(at_once.shortlist.rule.threshold, abs=0.01)
     assert rule.rows == pytest.approx(at_once.shortlist.rule.rows, rel=0.001)
-    again = list_files(source, gate, 0.95, means=streaming)
-    assert again == ours
+    repeated = list_files(source, gate, 0.95, means=streaming)
+    assert repeated == ours
     assert td.shortlist(gate, source.read()).shortlist.rule.threshold >= least.threshold
 
 
@@ -339,9 +339,9 @@ def test_lists_need_labels_and_sound_options(streaming, tmp_path):
         for m in (None, streaming)
     ]
     assert frr[0] == frr[1]
-    for wanted in (0.3, {"level": 0.9, "method": "x"}, {"levels": 0.9}):
+    for expected in (0.3, {"level": 0.9, "method": "x"}, {"levels": 0.9}):
         with pytest.raises(InputError):
-            list_files(half_labelled, gate, wanted, means=streaming)
+            list_files(half_labelled, gate, expected, means=streaming)
 
 
 def test_remarks_are_those_without_lists_and_how_long_they_are(tmp_path):

@@ -1,4 +1,4 @@
-"""Rows of groups that a gate does not know are counted, and it is said."""
+"""Rows of groups that a gate does not know are counted and reported."""
 
 import numpy as np
 import polars as pl
@@ -38,7 +38,7 @@ STRANGE = int(np.isin(REGIONS, ["r3", "r4"]).sum())
 
 @pytest.mark.parametrize("means", [IN_MEMORY, STREAMED])
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
-def test_strangers_are_counted_in_every_batch(suffix, means, gate, tmp_path):
+def test_unknown_groups_are_counted_in_every_batch(suffix, means, gate, tmp_path):
     table, path = rows(REGIONS, seed=1), tmp_path / f"new{suffix}"
     if suffix == ".csv":
         table.write_csv(path)
@@ -64,8 +64,8 @@ def test_a_journal_keeps_them(gate, tmp_path):
     first = engines.screen(source, gate, out)
     assert first.intake.unknown_groups == STRANGE
     (out / "2.parquet").unlink()
-    again = engines.screen(source, gate, out, resume=True)
-    assert again == first
+    repeated = engines.screen(source, gate, out, resume=True)
+    assert repeated == first
     resumed = engines.screen(source, gate, out, resume=True)
     assert resumed == first
 

@@ -32,7 +32,7 @@ def table(shares, kind):
 
 @pytest.mark.parametrize("kind", ["named", "other label", "stated", "judged", "binary"])
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_what_is_suggested_works(kind, suffix, shares, run, tmp_path):
+def test_suggested_fixes_work(kind, suffix, shares, run, tmp_path):
     rows = pl.DataFrame(table(shares, kind))
     path = tmp_path / f"rows{suffix}"
     (rows.write_csv if suffix == ".csv" else rows.write_parquet)(path)
@@ -74,7 +74,7 @@ def test_percent_signs_are_read_with_percent(shares, tmp_path):
     assert np.allclose(np.exp(predictions.logits), shares, atol=1e-5)
 
 
-def test_tables_and_columns_in_the_wrong_place_are_told(shares):
+def test_misplaced_tables_and_columns_are_reported(shares):
     frame = pl.DataFrame(table(shares, "named"))
     with pytest.raises(InputError, match=r"Predictions\.from_frame"):
         td.read(frame)

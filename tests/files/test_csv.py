@@ -87,7 +87,7 @@ def test_a_line_of_too_many_values_is_refused_by_all(at, more, packed, tmp_path,
 
 
 def blank(content, kind):
-    """Return lines without a value among the others."""
+    """Return lines, some of them without a value."""
     line = {"empty": "", "separators": ",,,,"}[kind]
     header, rows = content[0], content[1:]
     return [header, line, line, *rows[:100], line, *rows[100:], line, line, line]

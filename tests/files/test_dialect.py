@@ -61,7 +61,7 @@ def test_every_way_to_write_the_same_rows(separator, comma, end, encoding, tmp_p
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_the_mark_of_either_byte_order_is_known(encoding, tmp_path):
+def test_byte_order_marks_are_recognised(encoding, tmp_path):
     path = write(tmp_path / "p.csv", encoding=encoding)
     mark = "\ufeff".encode(encoding)
     path.write_bytes(mark + path.read_bytes())
@@ -111,10 +111,10 @@ def test_decisions_are_written_as_the_input_was(tmp_path):
         assert all("." not in line for line in out[1:])
         before = path.read_text().splitlines()
         assert all(b.startswith(a) for a, b in zip(before, out, strict=True))
-        again = td.read(tmp_path / "out.csv")
-        assert again.logits.tobytes() == td.read(path).logits.tobytes()
+        loaded = td.read(tmp_path / "out.csv")
+        assert loaded.logits.tobytes() == td.read(path).logits.tobytes()
         stored = [float(line.split(";")[-2].replace(",", ".")) for line in out[1:]]
-        assert stored == td.alpha(again).tolist()
+        assert stored == td.alpha(loaded).tolist()
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv.gz", ".tsv.gz", ".jsonl", ".arrow"])
@@ -123,9 +123,9 @@ def test_decisions_in_other_formats_can_be_read_again(suffix, tmp_path):
     text(by_name("prob_"), path)
     out = tmp_path / f"out{suffix}"
     engines.screen(find_source(path), td.Gate(-1.0, score="alpha"), out)
-    again = td.read(out)
-    assert again.logits.tobytes() == td.read(path).logits.tobytes()
-    assert again.labels.tolist() == held_out().labels.tolist()
+    loaded = td.read(out)
+    assert loaded.logits.tobytes() == td.read(path).logits.tobytes()
+    assert loaded.labels.tolist() == held_out().labels.tolist()
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".arrow", ".parquet"])
@@ -158,7 +158,7 @@ def test_parts_whose_names_differ_in_their_normal_form_are_one(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed"])
-def test_damaged_packed_files_are_said_to_be(damage, tmp_path):
+def test_damaged_compressed_files_are_refused(damage, tmp_path):
     content = bytearray(gzip.compress(plain_probs().write_csv().encode()))
     if damage == "cut":
         content = content[:-40]
@@ -210,7 +210,7 @@ def test_standard_input_says_itself_what_it_is(name, tmp_path, monkeypatch):
     assert p.labels.tolist() == expected.labels.tolist()
 
 
-def test_standard_input_is_read_anew_each_time(monkeypatch):
+def test_standard_input_is_read_again_each_time(monkeypatch):
     for label in ("cat", "dog"):
         content = f"{HEAD}\n0.5,0.5,{label}\n".encode()
         monkeypatch.setattr(sys, "stdin", Piped(content))

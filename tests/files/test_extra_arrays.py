@@ -1,4 +1,4 @@
-"""Arrays beside predictions: perturbed logits, and those of a name."""
+"""Further arrays of a file: perturbed logits, and arrays chosen by name."""
 
 import struct
 import zipfile

@@ -152,7 +152,7 @@ def normalised_alpha(probs):
 
 @pytest.mark.parametrize("means_name", HOW)
 @pytest.mark.parametrize("digits", [2, 3])
-def test_rounded_rows_are_divided_by_their_sum_and_it_is_said(
+def test_rounded_rows_are_divided_by_their_sum_with_a_note(
     digits, means_name, tmp_path
 ):
     probs = np.round(held_out().probs, digits)
@@ -173,7 +173,7 @@ def test_rounded_rows_are_divided_by_their_sum_and_it_is_said(
         assert f"{miss:.2g}" in said_so[0]
 
 
-def test_rounding_may_explain_what_it_can_and_no_more():
+def test_rounding_excuses_no_more_than_it_can_explain():
     ten = np.full((1, 20), 0.05)
     ten[0, 0] = 0.09  # sums to 1.04: twenty numbers of 2 decimals may miss by 0.1
     assert td.Predictions.from_probs(ten).sum_error == pytest.approx(0.04)
@@ -266,7 +266,7 @@ def test_rows_without_labels_have_no_part_in_rates_and_promises(
 
 
 @pytest.mark.parametrize("means_name", HOW)
-def test_labels_that_were_not_drawn_at_random_are_told(means_name, tmp_path):
+def test_labels_that_were_not_drawn_at_random_are_reported(means_name, tmp_path):
     """Whoever labels only what looks easy gets a promise for easy rows."""
     from scipy.stats import ks_2samp
 
@@ -301,7 +301,7 @@ def test_checks_and_comparisons_leave_rows_without_labels_out(tmp_path):
     assert comparison.to_json() == td.compare(p.labelled("x")).to_json()
 
 
-# Labels from a table of their own.
+# Labels from a separate table.
 
 
 def truth_kind(ids=range(ROWS)):

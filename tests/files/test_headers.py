@@ -1,4 +1,4 @@
-"""Headers announce lengths; what is there is believed, and nothing is filled up."""
+"""Headers announce lengths, but only bytes that are present are allocated."""
 
 import io
 import signal
@@ -19,7 +19,7 @@ ROWS = 200
 GATE = td.Gate(-0.5, score="alpha")
 
 
-class LateError(BaseException):
+class HeaderTimeoutError(BaseException):
     """Nothing takes it for a mistake in a file."""
 
 
@@ -28,7 +28,7 @@ def _in_time():
     """What would go on for ever fails."""
 
     def late(*_):
-        raise LateError
+        raise HeaderTimeoutError
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(60)
@@ -46,7 +46,7 @@ def labels(rows=ROWS):
 
 
 def npy(array, version=1, **announced):
-    """Return an array's file, its header saying what was announced."""
+    """Return an array's file whose header announces another length."""
     out = io.BytesIO()
     header = np.lib.format.header_data_from_array_1_0(array) | announced
     np.lib.format.write_array_header_1_0(out, header)
@@ -63,7 +63,7 @@ def archive(path, **arrays):
 
 
 def folder(path, **arrays):
-    """Write each array into a file of its own."""
+    """Write each array into a separate file."""
     path.mkdir()
     for name, content in arrays.items():
         (path / f"{name}.npy").write_bytes(content)
@@ -247,23 +247,23 @@ def test_an_arrow_file_may_have_no_batch(tmp_path):
 def test_damaged_arrow_files_are_refused(tmp_path, rng):
     from trustdoctor.files.formats.ipc import read_batches
 
-    path, bad = tmp_path / "a.arrow", tmp_path / "bad.arrow"
+    path, damaged = tmp_path / "a.arrow", tmp_path / "bad.arrow"
     by_pyarrow(path, "lz4", 300)
     intact_batches = read_batches(path)
     content = path.read_bytes()
     for cut in (0, 1, 6, 10, 40, len(content) // 2, len(content) - 1):
-        bad.write_bytes(content[:cut])
+        damaged.write_bytes(content[:cut])
         with pytest.raises(FileError, match="as Arrow"):
-            read_batches(bad)
+            read_batches(damaged)
     refused = 0
     for _ in range(500):
         changed = bytearray(content)
         first = len(content) - 1200  # of the footer, and the last batch's head
         for at in rng.integers(first, len(content), 3):
             changed[at] ^= 1 << rng.integers(0, 8)
-        bad.write_bytes(changed)
+        damaged.write_bytes(changed)
         try:
-            batches = read_batches(bad)
+            batches = read_batches(damaged)
         except FileError:
             refused += 1
             continue

@@ -59,7 +59,7 @@ def test_usual_formats_are_decoded(kind):
         3,
     ],
 )
-def test_what_is_not_a_picture_is_said(content):
+def test_files_that_are_not_pictures_are_reported(content):
     with pytest.raises(FileError, match="row 3 is not a picture"):
         decode(content, "row 3")
 

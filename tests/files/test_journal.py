@@ -1,4 +1,4 @@
-"""A stopped run over a folder goes on, with what is as it was left."""
+"""An interrupted run over a folder resumes with the files that are unchanged."""
 
 import json
 import os
@@ -50,8 +50,8 @@ def test_an_output_that_was_changed_is_written_again(change, folder):
     assert contents(folder) != before
     assert run(folder, resume=True) == first
     assert contents(folder) == before
-    again = (folder / "out" / "a.csv").stat()
-    assert (again.st_ino, again.st_mtime_ns) == (
+    rewritten = (folder / "out" / "a.csv").stat()
+    assert (rewritten.st_ino, rewritten.st_mtime_ns) == (
         intact_state.st_ino,
         intact_state.st_mtime_ns,
     )
@@ -133,7 +133,7 @@ def test_processes_that_share_a_folder_keep_what_the_others_noted(folder):
         [20, 1, None, 20, 0, None, 0],
         [20, 1, None, 20, 0, 0.0, 0, 0, 99],
         [20, 1, None, 20, 0, 0.0, 0, 0, 0, 0, 0, None],
-        # Each count can be, but not beside the others.
+        # Each count is possible, but not together with the others.
         [20, 10, [5, 5, 6, 4], 20, 0, 0.0, 1, 0, 9, 2],
         [20, 10, [4, 5, 6, 5], 20, 0, 0.0],
         [20, 10, [6, 5, 4, 5], 20, 0, 0.0],
@@ -168,7 +168,7 @@ def test_a_tampered_journal_is_refused(entry, folder):
     ],
     ids=str,
 )
-def test_counts_that_can_be_are_kept(entry, folder):
+def test_plausible_counts_are_kept(entry, folder):
     run(folder)
     path = folder / "out" / JOURNAL
     content = json.loads(path.read_text())

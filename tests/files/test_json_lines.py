@@ -24,7 +24,7 @@ def one_line(completed):
 
 
 def refused(path, run, match, **columns):
-    """Have rows refused at once, in batches and on the command line, alike."""
+    """Check that rows are refused in memory, in batches and on the command line."""
     messages = set()
     for means in (IN_MEMORY, STREAMED):
         with pytest.raises(FileError, match=match) as refusal:
@@ -69,7 +69,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_responses_that_say_nothing_are_told(case, run, tmp_path):
+def test_unusable_responses_are_refused(case, run, tmp_path):
     wrong, match = WRONG[case]
     good = [{"id": f"r{i}", **response(0.3 + 0.1 * i)} for i in range(5)]
     good[2] = {"id": "r2", **wrong}
@@ -95,7 +95,7 @@ def test_probabilities_may_be_rounded_above_1(tmp_path):
         ("", "rows"),
     ],
 )
-def test_lines_that_are_no_responses_are_told(line, match, run, tmp_path):
+def test_lines_that_are_not_responses_are_reported(line, match, run, tmp_path):
     path = tmp_path / "answers.jsonl"
     good = [json.dumps({"id": f"r{i}", **response(0.7)}) for i in range(2)]
     rows = [*good, line, *good] if line else [""]
@@ -127,7 +127,7 @@ def test_a_name_stands_once_in_a_row(line, run, tmp_path):
         [{"confidence": 0.5, "text": "\u2028\\"}, {"confidence": 0.25, "text": "{"}],
     ],
 )
-def test_names_in_texts_and_further_in_are_no_repetition(rows, tmp_path):
+def test_names_in_texts_and_nested_names_are_not_duplicates(rows, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     answers = td.read(path, confidence="confidence")
@@ -135,8 +135,8 @@ def test_names_in_texts_and_further_in_are_no_repetition(rows, tmp_path):
     source = find_source(path, Columns(confidence="confidence"))
     out = tmp_path / "out.jsonl"
     engines.screen(source, GATE, out, means=STREAMED)
-    back = [json.loads(line) for line in out.read_text().split("\n")[:-1]]
-    for row, first in zip(back, rows, strict=True):
+    written = [json.loads(line) for line in out.read_text().split("\n")[:-1]]
+    for row, first in zip(written, rows, strict=True):
         assert {name: row[name] for name in first} == first
 
 

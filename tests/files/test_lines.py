@@ -42,7 +42,7 @@ def test_every_cut_of_the_last_line_is_refused(name, size, tmp_path):
         td.read(path)
 
 
-def test_a_last_line_is_kept_where_somebody_says_so(tmp_path):
+def test_a_last_line_is_kept_on_request(tmp_path):
     path = write(tmp_path / "a.csv", WHOLE[:-1])
     assert td.read(path, last_line="keep").labels.tolist() == [0, 1]
     path = write(tmp_path / "a.csv", WHOLE + "1,2\n")
@@ -113,7 +113,9 @@ def test_other_packers_are_refused(kind, suffix, tmp_path):
         td.read(path)
 
 
-def test_every_command_refuses_a_cut_file_and_takes_a_kept_one(tmp_path, run):
+def test_every_command_refuses_a_truncated_file_and_accepts_an_intact_one(
+    tmp_path, run
+):
     rng = np.random.default_rng(0)
     z = 2 * rng.normal(size=(300, 2))
     table = pl.DataFrame({"id": np.arange(300), "logit_0": z[:, 0], "logit_1": z[:, 1]})
@@ -186,7 +188,7 @@ ENDLESS = {
 @pytest.mark.usefixtures("parser")
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.jsonl"])
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_endless_lines_are_refused_before_they_are_parsed(kind, name, tmp_path, run):
+def test_oversized_lines_are_refused_before_they_are_parsed(kind, name, tmp_path, run):
     path = write(tmp_path / name, ENDLESS[kind])
     completed = run("screen", path, "--gamma", 1)
     assert completed.returncode == 2
@@ -304,7 +306,7 @@ def test_columns_say_how_a_last_line_is_read():
 
 
 @pytest.mark.parametrize("line", ["", "1", "1,2"])
-def test_cells_that_nobody_wrote_are_bounded(line, tmp_path, run):
+def test_unwritten_cells_are_bounded(line, tmp_path, run):
     """200 columns and a megabyte of short lines are millions of cells."""
     columns = [f"logit_{i}" for i in range(200)]
     rows = ",".join(["1"] * 200) + "\n"

@@ -137,8 +137,8 @@ def test_a_header_comes_out_as_it_went_in(name, tmp_path):
         write_decisions(out, source)
         if out.suffix == ".parquet":
             decisions = pl.read_parquet(out)
-            names, back = decisions.columns, decisions.select(QUOTED_OUT).rows()
-            assert [list(row) for row in back] == rows
+            names, cells = decisions.columns, decisions.select(QUOTED_OUT).rows()
+            assert [list(row) for row in cells] == rows
         else:
             raw = out.read_bytes()
             raw = gzip.decompress(raw) if name.endswith("gz") else raw
@@ -211,7 +211,9 @@ def of_many_kinds(rows=40):
         "predict --data in.parquet --where {0}=x --model . -o out.csv",
     ],
 )
-def test_columns_of_any_kind_are_taken_or_told_in_one_line(words, kind, run, tmp_path):
+def test_columns_of_any_kind_are_accepted_or_refused_in_one_line(
+    words, kind, run, tmp_path
+):
     of_many_kinds().write_parquet(tmp_path / "in.parquet")
     completed = run(*words.format(kind).split(), "-q", cwd=tmp_path)
     assert completed.returncode in (0, 2), completed.stderr

@@ -125,9 +125,9 @@ def test_broken_footers_are_named(tmp_path):
     good = tmp_path / "a.parquet"
     pl.DataFrame({"a": [1, 2]}).write_parquet(good)
     content = good.read_bytes()
-    for i, bad in enumerate([b"", b"PAR1", content[:-3], b"x" * 40 + content[-8:]]):
+    for i, damaged in enumerate([b"", b"PAR1", content[:-3], b"x" * 40 + content[-8:]]):
         path = tmp_path / f"{i}.parquet"
-        path.write_bytes(bad)
+        path.write_bytes(damaged)
         with pytest.raises(FileError, match="its footer or a page is damaged"):
             read_row_groups(path)
 

@@ -46,9 +46,7 @@ def test_folders_that_say_alike_are_read(kind, tmp_path):
         (("day=1", "date=1"), r"got date=\.\.\. for .* and day=\.\.\. for"),
     ],
 )
-def test_folders_that_contradict_each_other_are_told(
-    kind, places, message, tmp_path, run
-):
+def test_contradictory_folders_are_reported(kind, places, message, tmp_path, run):
     place = folder(tmp_path / "in", kind, *places)
     with pytest.raises(FileError, match=message):
         td.read(place)

@@ -14,7 +14,7 @@ from trustdoctor.files import find_source, split_file
 
 
 def split(path, *names, **options):
-    """Split beside the file; the parts' paths and their numbers of rows."""
+    """Split into the file's folder; return the parts' paths and numbers of rows."""
     suffix = "".join(path.suffixes)
     outputs = [path.parent / (name if "." in name else name + suffix) for name in names]
     return outputs, split_file(find_source(path), *outputs, **options)
@@ -114,7 +114,7 @@ def test_parquet_keeps_types_that_text_would_lose(tmp_path):
     assert joined.schema == rows.schema
 
 
-def test_arrays_of_an_npz_are_parted_by_row_and_others_kept(tmp_path):
+def test_arrays_of_an_npz_are_split_by_row_and_others_kept(tmp_path):
     """As many classes as rows, a scalar, and a name that numpy takes for its own."""
     n = 6
     arrays = {
@@ -206,7 +206,7 @@ NO_VALUE = {
 
 
 @pytest.mark.parametrize("blank", NO_VALUE)
-def test_rows_without_an_id_stand_alone(blank, tmp_path):
+def test_rows_without_an_id_are_not_matched(blank, tmp_path):
     """Else all of them would be one unit, and fall into one part."""
     suffix, ids = NO_VALUE[blank]
     path = tmp_path / f"in{suffix}"
@@ -297,7 +297,7 @@ def test_a_file_without_rows_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "x"])
-def test_a_seed_that_is_none_is_refused(seed, tmp_path):
+def test_an_invalid_seed_is_refused(seed, tmp_path):
     table(5).write_csv(tmp_path / "in.csv")
     with pytest.raises(InputError, match="expected a seed of 0 or more"):
         split(tmp_path / "in.csv", "a", "b", share=0.5, seed=seed)

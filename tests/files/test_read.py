@@ -162,7 +162,7 @@ def test_bad_parquet_files_are_refused(tmp_path):
             read(path)
 
 
-def test_paths_that_cannot_be_read_are_said(tmp_path):
+def test_unreadable_paths_are_reported(tmp_path):
     with pytest.raises(FileError, match="no file"):
         read(tmp_path / "absent.csv")
     (tmp_path / "folder.csv").mkdir()
@@ -218,7 +218,7 @@ def test_spaces_blank_lines_and_other_numbers_are_read(tmp_path):
     assert predictions.labels.tolist() == [1, 0]
 
 
-def test_labels_that_are_not_needed_may_be_missing_in_part(tmp_path):
+def test_labels_that_are_not_needed_may_be_incomplete(tmp_path):
     path = tmp_path / "p.csv"
     for label in ("", "cat", "7"):
         path.write_text(f"prob_0,prob_1,label\n0.5,0.5,0\n0.5,0.5,{label}\n")
@@ -230,7 +230,7 @@ def test_labels_that_are_not_needed_may_be_missing_in_part(tmp_path):
             assert read(path).has_label.tolist() == [True, False]
 
 
-def test_labels_known_in_part_are_read(tmp_path):
+def test_incomplete_labels_are_read(tmp_path):
     npz = tmp_path / "p.npz"
     np.savez(npz, probs=PROBS, labels=np.array([0, np.nan, 2]))
     csv = tmp_path / "p.csv"
@@ -300,7 +300,7 @@ def test_damaged_archives_are_refused_or_read_as_they_were(tmp_path, rng):
     assert all("p.npz" in message for message in messages)
 
 
-def test_paths_that_cannot_even_be_looked_at_are_said(tmp_path):
+def test_inaccessible_paths_are_reported(tmp_path):
     with pytest.raises(FileError):
         read(tmp_path / ("x" * 300 + ".csv"))
 
@@ -329,7 +329,7 @@ def test_ids_come_from_tables_and_archives(tmp_path):
             read(tmp_path / name, ids="name")
 
 
-def test_texts_are_kept_beside_predictions(tmp_path):
+def test_texts_are_kept_with_predictions(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("logit_0,logit_1,review\n1,2,fine\n2,1,007\n")
     predictions, table = find_source(path, Columns(texts="review")).load()

@@ -167,7 +167,7 @@ def test_few_likely_rows_are_taken(tmp_path):
     assert len(find_source(path).read()) == 9
 
 
-def test_a_bad_row_among_likely_ones_is_told(tmp_path):
+def test_a_bad_row_among_plausible_ones_is_reported(tmp_path):
     table = rows(slice(None)).with_columns(
         logit_1=pl.when(pl.int_range(pl.len()) == 777)
         .then(float("nan"))

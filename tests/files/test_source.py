@@ -112,18 +112,18 @@ def test_an_array_of_its_own_says_what_it_holds(tmp_path):
     assert named.read().logits.shape == (20, 3)
 
 
-def test_the_bad_row_is_told_with_its_file(tmp_path):
+def test_the_bad_row_is_reported_with_its_file(tmp_path):
     (tmp_path / "in").mkdir()
     table().write_parquet(tmp_path / "in" / "a.parquet")
-    bad = table(BATCH + 500)
-    bad = bad.with_columns(
+    bad_table = table(BATCH + 500)
+    bad_table = bad_table.with_columns(
         pl.when(pl.col("id") == BATCH + 77)
         .then(float("nan"))
         .otherwise("logit_1")
         .cast(pl.Float32)
         .alias("logit_1")
     )
-    bad.write_parquet(tmp_path / "in" / "b.parquet")
+    bad_table.write_parquet(tmp_path / "in" / "b.parquet")
     source = find_source(tmp_path / "in")
     with pytest.raises(FileError, match=rf"b\.parquet: .*NaN at row {BATCH + 77} "):
         engines.screen(source, Gate(0.0, score="alpha"), tmp_path / "out.parquet")
@@ -207,7 +207,7 @@ def test_damaged_and_odd_files_are_named(tmp_path):
         find_source(f"{tmp_path}/*.npy")
 
 
-def test_labels_that_are_not_numbers_are_told(tmp_path):
+def test_labels_that_are_not_numbers_are_reported(tmp_path):
     z = np.random.default_rng(0).normal(size=(20, 3))
     np.savez(tmp_path / "a.npz", logits=z, labels=np.array(["a"] * 20))
     path, gate = tmp_path / "a.npz", Gate(0.0, score="alpha")

@@ -153,18 +153,18 @@ def test_a_column_that_looks_like_the_systems_answer_is_named(binary, run):
         assert not warn_of_answers(find_source(path, Columns(**BINARY, **options)))
 
 
-def test_columns_that_are_no_answers_are_not_named(tmp_path):
+def test_columns_that_are_not_answers_are_not_named(tmp_path):
     """Those that agree, second labels, noise, and what an earlier run decided."""
     rng = np.random.default_rng(0)
     probs = rng.dirichlet(np.full(4, 0.3), 2000)
     labels = np.array([rng.choice(4, p=row) for row in probs])
-    again = np.where(rng.random(2000) < 0.95, labels, 0)
+    annotator = np.where(rng.random(2000) < 0.95, labels, 0)
     moved = np.where(rng.random(2000) < 0.95, probs.argmax(1), 0)
     table = pl.DataFrame({f"prob_{k}": probs[:, k] for k in range(4)})
     table = table.with_columns(
         pl.Series("label", labels),
         pl.Series("same", probs.argmax(1)),
-        pl.Series("annotator", again),
+        pl.Series("annotator", annotator),
         pl.Series("fold", rng.integers(0, 4, 2000)),
         pl.Series("correct", labels == probs.argmax(1)),
         pl.Series("answered", moved),
@@ -251,12 +251,12 @@ def test_every_command_takes_rows_without_an_answer(answers, run, tmp_path):
     assert "60 of 2,000 rows have no answer" in page.read_text()
 
 
-def test_a_stopped_run_goes_on_with_rows_without_an_answer(answers, tmp_path):
+def test_an_interrupted_run_resumes_with_rows_without_an_answer(answers, tmp_path):
     source = find_source(answers, Columns(**STATED))
     gate = td.calibrate(source.read(), risk=0.2)
     first = engines.screen(source, gate, tmp_path / "out")
-    again = engines.screen(source, gate, tmp_path / "out", resume=True)
-    assert again.intake == first.intake
+    resumed = engines.screen(source, gate, tmp_path / "out", resume=True)
+    assert resumed.intake == first.intake
 
 
 def test_real_answers_of_a_language_model(shared):

@@ -30,7 +30,7 @@ def make_thumbnails(pictures_in, path, ids=None):
 
 @pytest.fixture
 def archive(tmp_path, pictures):
-    """Four rows, and as many pictures beside them."""
+    """Four rows with a picture each."""
     path = tmp_path / "p.npz"
     np.savez(path, logits=np.arange(8.0).reshape(4, 2), pixels=pictures)
     return path

@@ -33,7 +33,7 @@ from trustdoctor.files import Columns, find_source
 
 @dataclass(frozen=True)
 class Wrong:
-    """A wrong file: its content, what is said of it, and words of the answer."""
+    """An invalid file: its content, how it is read, and words of the refusal."""
 
     content: Any
     words: tuple[str, ...]
@@ -372,7 +372,7 @@ def matches(line, words):
 
 
 @every_wrong
-def test_wrong_files_are_answered_with_what_to_do(wrong, tmp_path):
+def test_invalid_files_are_refused_with_a_remedy(wrong, tmp_path):
     path, options = wrong.write(tmp_path)
     with pytest.raises(TrustDoctorError) as caught:
         td.calibrate(td.read(path, **options), frr=0.1)
@@ -436,7 +436,7 @@ def test_wrong_files_leave_no_decisions(name, run, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_truth_that_is_asked_for_in_vain_is_told(tmp_path):
+def test_truth_for_rows_without_ids_is_refused(tmp_path):
     """Responses without an id cannot find their truth."""
     rows = [response(p) for p in held_out(2).probs[:20, 1]]
     path = write_responses(tmp_path, rows)

@@ -105,8 +105,8 @@ def call(work: Callable[[], Any]) -> Execution:
         try:
             with _limited():
                 ran.value = work()
-        except SystemExit as ended:
-            ran.code = ended.code if isinstance(ended.code, int) else 0
+        except SystemExit as exit_error:
+            ran.code = exit_error.code if isinstance(exit_error.code, int) else 0
         except BaseException as error:
             ran.error = error
         sys.stdout.flush()

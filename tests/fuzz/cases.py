@@ -102,8 +102,8 @@ def name_of(number: int) -> str:
 def numbers(cases: int, only: str | None = None, first: int = 0) -> list[int]:
     """Return the numbers of the next cases, of all formats or of one."""
     every = (i for i in range(first, 10**9))
-    wanted = (i for i in every if only in (None, kinds.SEEDS[name_of(i)].format))
-    return [next(wanted) for _ in range(cases)]
+    expected = (i for i in every if only in (None, kinds.SEEDS[name_of(i)].format))
+    return [next(expected) for _ in range(cases)]
 
 
 def _verb(rng: Random, kind: Seed) -> str:

@@ -21,13 +21,13 @@ def check_saved(case: Case, load: Callable[[Path], Any]) -> None:
     loaded = called(lambda: load(case.target))
     if refusal(loaded):
         return
-    again = case.folder.parent / f"{case.folder.name}-again.json"
-    called(lambda: loaded.save(again))
-    reloaded = called(lambda: load(again))
+    second_path = case.folder.parent / f"{case.folder.name}-again.json"
+    called(lambda: loaded.save(second_path))
+    reloaded = called(lambda: load(second_path))
     if refusal(reloaded):
         report("what was saved is refused", str(reloaded))
-    second = json.loads(again.read_bytes())
-    again.unlink()
+    second = json.loads(second_path.read_bytes())
+    second_path.unlink()
     if case.kind.format == "database":
         return
     first = json.loads(case.target.read_bytes(), object_pairs_hook=_once)
@@ -49,10 +49,10 @@ def _fill_defaults(first: Any, second: Any) -> None:
     )
     if first.get("certificate"):
         kinds.append((first["certificate"], second["certificate"], Certificate))
-    for written, again, kind in kinds:
+    for written, rewritten, kind in kinds:
         for field in structs.fields(kind):
-            if field.name in written and field.name not in again:
-                again[field.name] = msgspec.json.decode(
+            if field.name in written and field.name not in rewritten:
+                rewritten[field.name] = msgspec.json.decode(
                     msgspec.json.encode(field.default)
                 )
 

@@ -111,10 +111,10 @@ def _change(rng: Random, tree: Any) -> Any:
     elif chance < 0.72:
         del inside[at]
     elif chance < 0.84:
-        again = inside[at]
+        duplicate = inside[at]
         if keyed and rng.random() < 0.6:
-            again = (again[0], _other(rng, again[1]))
-        inside.insert(rng.randrange(len(inside) + 1), again)
+            duplicate = (duplicate[0], _other(rng, duplicate[1]))
+        inside.insert(rng.randrange(len(inside) + 1), duplicate)
     elif chance < 0.92 and keyed:
         names = (*mutate_text.HEADERS, inside[at][0].upper(), inside[at][0] + " ")
         inside[at] = (rng.choice(names), inside[at][1])

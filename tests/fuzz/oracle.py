@@ -108,13 +108,13 @@ def _run_command(case: Case, *arguments: str | Path) -> Execution:
 # The same rows in memory and in small batches
 
 
-class Streaming(LocalEngine):
+class SmallBatchEngine(LocalEngine):
     """The local engine, which never reads all rows at once."""
 
     in_memory = False
 
 
-STREAMED = Means(Streaming(), MEMORY)
+STREAMED = Means(SmallBatchEngine(), MEMORY)
 
 
 @contextmanager
@@ -194,8 +194,8 @@ def _screen(case: Case) -> str:
     if any(messages):
         return REFUSED
     rows, decisions = at_once
-    again = called(lambda: reread(output))
-    for way, decided in (("streamed", by_batch), ("re-read", again)):
+    reread_decisions = called(lambda: reread(output))
+    for way, decided in (("streamed", by_batch), ("re-read", reread_decisions)):
         check_decisions(f"{way}, {case.suffix[1:]}", decisions, *decided)
     check_rows(case, rows, decisions)
     if not case.kind.options.get("choices") and case.rows.is_file():

@@ -114,7 +114,7 @@ def _parquet(path: Path) -> Any:
     return pq.ParquetFile(path).read()
 
 
-def _array(path: Path, wanted: tuple[str, ...] = ("logits.npy", "probs.npy")) -> Any:
+def _array(path: Path, expected: tuple[str, ...] = ("logits.npy", "probs.npy")) -> Any:
     """Return the values of an NPZ or NPY file, or None."""
     try:
         if path.is_dir() or path.suffix == ".npy":
@@ -122,7 +122,7 @@ def _array(path: Path, wanted: tuple[str, ...] = ("logits.npy", "probs.npy")) ->
             return _load(place.read_bytes())
         if path.suffix == ".npz":
             with zipfile.ZipFile(path) as archive:
-                names = [n for n in archive.namelist() if n in wanted]
+                names = [n for n in archive.namelist() if n in expected]
                 return _load(archive.read(names[0])) if len(names) == 1 else None
     except Exception:  # numpy and zipfile fail in many ways
         return None
@@ -174,10 +174,10 @@ def _from_text(path: Path) -> Values | None:
 
 def repeats_a_key(path: Path) -> bool:
     """Say whether a key comes twice in an object of JSON lines."""
-    again = []
+    repetitions = []
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        again.append(len(dict(pairs)) < len(pairs))
+        repetitions.append(len(dict(pairs)) < len(pairs))
         return dict(pairs)
 
     if path.suffix != ".jsonl":
@@ -187,7 +187,7 @@ def repeats_a_key(path: Path) -> bool:
             json.loads(line, object_pairs_hook=once)
         except (ValueError, RecursionError):
             continue
-    return any(again)
+    return any(repetitions)
 
 
 def _from_lines(path: Path) -> Values | None:

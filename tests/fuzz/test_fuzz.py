@@ -194,7 +194,7 @@ def test_a_crash_is_found_and_the_next_case_runs():
     assert worker.run(0, 6).case.startswith("0:6 ")
 
 
-def test_memory_that_a_case_takes_is_seen():
+def test_memory_that_a_case_uses_is_measured():
     memory = pool.Memory()
     _ = np.ones(25_000_000)
     del _

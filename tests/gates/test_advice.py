@@ -1,4 +1,4 @@
-"""What is said of gates that decide nothing, and of scores that rank better."""
+"""Advice on gates that decide nothing, and on scores that rank better."""
 
 import re
 
@@ -53,7 +53,7 @@ TRIVIAL = [
 
 
 @pytest.mark.parametrize("target", TRIVIAL, ids=str)
-def test_the_advised_value_does_what_is_said(target, rng):
+def test_the_advised_value_does_what_is_promised(target, rng):
     scores, errors = draw(rng)
     before = td.calibrate_scores(scores, errors, **target)
     assert before.state != "threshold"
@@ -64,7 +64,9 @@ def test_the_advised_value_does_what_is_said(target, rng):
     coverage = gate.accept(scores).mean()
     assert 0.01 <= coverage <= 0.99
     assert round(100 * coverage) == share
-    if set(setting) == set(target):  # nearer to what was asked decides too little
+    if set(setting) == set(
+        target
+    ):  # values closer to the requested one decide too little
         name = next(n for n in setting if setting[n] != target[n])
         nearer = setting | {name: setting[name] + 0.1 * (target[name] - setting[name])}
         coverage = td.calibrate_scores(scores, errors, **nearer).accept(scores).mean()
@@ -93,7 +95,7 @@ def test_a_sketch_is_advised_as_its_rows_are(target, rng):
     )
 
 
-def test_few_errors_are_told_of_targets_that_need_none(rng):
+def test_few_errors_are_advised_targets_that_need_none(rng):
     scores, errors = draw(rng, 400, rate=0.02)
     text = advise(Rows(scores, errors), make_requests(trr=0.95))
     assert re.search(r"--trr 0\.\d+ would .*; --frr 0.05 would accept 9\d%", text)
@@ -109,7 +111,7 @@ def test_a_gate_that_decides_gets_no_advice(rng):
     assert advise(Rows(scores, errors), make_requests(frr=0.1)) == ""
 
 
-def test_where_nothing_helps_that_is_said():
+def test_it_says_so_when_nothing_helps():
     constant = Rows(np.zeros(50), np.arange(50) % 2 == 0)
     text = advise(constant, make_requests(risk=0.05))
     assert text == "No other target or score that was tried on these rows decides more."
@@ -126,7 +128,7 @@ def test_shared_risk_is_shared_in_the_trials(rng):
 
 @pytest.fixture
 def odd(rng):
-    """Rows whose errors only the largest logit tells."""
+    """Rows whose errors only the largest logit reveals."""
     z = rng.normal(size=(3000, 3)) * 3
     labels = np.where(z.max(1) > 1, z.argmax(1), (z.argmax(1) + 1) % 3)
     return td.Predictions.from_logits(z, labels)
@@ -190,7 +192,7 @@ def test_a_difference_that_is_clear_but_small_is_not_worth_a_word(rng):
     assert better_score(rows, Gate(0.0, score="alpha")) == ""
 
 
-def test_one_kind_of_rows_tells_no_scores_apart(odd):
+def test_rows_of_one_kind_do_not_distinguish_scores(odd):
     for same_kind in (odd[odd.errors], odd[~odd.errors]):
         assert better_score(same_kind, Gate(0.0, score="alpha")) == ""
 
@@ -223,7 +225,7 @@ def test_without_labels_another_value_is_named(rng):
     assert round(100 * coverage) == share
 
 
-class Streaming(LocalEngine):
+class StreamingOnly(LocalEngine):
     """It never reads all rows at once."""
 
     in_memory = False
@@ -233,7 +235,7 @@ def test_streamed_rows_are_remarked_on_as_rows_in_memory(odd, tmp_path):
     np.savez(tmp_path / "rows.npz", logits=odd.logits, labels=odd.labels)
     source = find_source(tmp_path / "rows.npz")
     remarks_by_means = {}
-    for engine in (find_engine("local"), Streaming()):
+    for engine in (find_engine("local"), StreamingOnly()):
         lines = remarks_by_means[type(engine)] = []
         means = Means(engine, 10**9)
         options = {"trr": 0.99999, "means": means, "remark": lines.append}

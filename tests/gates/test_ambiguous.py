@@ -67,10 +67,10 @@ def test_a_gate_of_confidences_refuses_percentages(tmp_path):
     p = answers(0.0)
     gate = td.calibrate(p, risk=0.3)
     gate.save(tmp_path / "g.json")
-    again = td.Gate.load(tmp_path / "g.json")
-    assert again.on_confidences
+    loaded = td.Gate.load(tmp_path / "g.json")
+    assert loaded.on_confidences
     percent = td.Predictions.from_confidence(-100 * p.doubts)
-    for strict in (gate, again):
+    for strict in (gate, loaded):
         with pytest.raises(InputError, match=r"from 0 to 1.*--percent"):
             strict.screen(percent)
     free = td.calibrate(
@@ -107,7 +107,7 @@ def test_calibration_without_labels_is_not_for_answers():
         td.calibrate_unlabelled(answers(0.0), risk=0.1)
 
 
-def test_confidences_that_go_the_wrong_way_are_told():
+def test_reversed_confidences_are_reported():
     p = answers(0.0)
     turned = td.Predictions.from_confidence(1 + p.doubts, ~p.errors)
     assert any("which way the numbers go" in w for w in td.evaluate(turned).warnings)
@@ -117,7 +117,7 @@ def test_confidences_that_go_the_wrong_way_are_told():
     assert tally.evaluate().warnings == td.evaluate(turned).warnings
 
 
-def test_endless_doubts_are_on_the_page(tmp_path):
+def test_infinite_doubts_are_on_the_page(tmp_path):
     p = answers(0.1)
     evaluation = td.evaluate(td.Predictions.from_doubt(p.doubts, ~p.errors))
     html = evaluation.to_html(tmp_path / "p.html").read_text()

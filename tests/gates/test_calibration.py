@@ -84,10 +84,10 @@ def test_a_loaded_gate_decides_the_calibration_rows_as_the_one_in_memory(
     for values in (scores.astype(dtype), np.round(scores, 1).astype(dtype)):
         gate = td.calibrate_scores(values, errors, **target)
         gate.save(tmp_path / "gate.json")
-        again = td.Gate.load(tmp_path / "gate.json")
-        assert again == gate
-        assert np.array_equal(again.accept(values), gate.accept(values))
-        tensor = again.accept(torch.tensor(values))
+        loaded = td.Gate.load(tmp_path / "gate.json")
+        assert loaded == gate
+        assert np.array_equal(loaded.accept(values), gate.accept(values))
+        tensor = loaded.accept(torch.tensor(values))
         assert np.array_equal(tensor.numpy(), gate.accept(values))
 
 
@@ -99,7 +99,7 @@ def scipy_interval(numerator, denominator, confidence):
 
 
 @targets
-def test_the_certificate_says_what_was_seen(target, rng):
+def test_the_certificate_reports_the_observed_rates(target, rng):
     scores, errors = draw(rng)
     gate = td.calibrate_scores(scores, errors, **target)
     c = gate.certificate
@@ -178,7 +178,7 @@ def test_few_rows_get_a_plain_answer():
 
 @pytest.mark.parametrize("method", ["sequence", "sgr", "grid"])
 @pytest.mark.parametrize("seed", range(4))
-def test_an_unreachable_risk_is_said(method, seed):
+def test_an_unreachable_risk_is_reported(method, seed):
     """A useless score: no number of rows would help."""
     rng = np.random.default_rng(seed)
     errors = rng.random(5000) < 0.4
@@ -188,7 +188,7 @@ def test_an_unreachable_risk_is_said(method, seed):
     assert [look.decides < 0.1 for look in gate.certificate.outlook] == [True]
 
 
-def test_the_rows_said_to_be_enough_are(rng):
+def test_the_reported_number_of_rows_is_enough(rng):
     scores, errors = draw(rng, 40)  # 45 are needed in any case
     first, enough = td.calibrate_scores(scores, errors, risk=0.05).certificate.outlook
     promised = [
@@ -206,7 +206,7 @@ def test_least_cost_says_what_it_costs(rng):
     assert f"costs {spent:.4f} rejections per row" in gate.certificate.notes[0]
 
 
-def test_frr_and_trr_that_exclude_each_other_are_said(rng):
+def test_an_frr_and_a_trr_that_exclude_each_other_are_refused(rng):
     scores, errors = draw(rng, 20_000)
     gate = td.calibrate_scores(scores, errors, frr=0.01, trr=0.99)
     assert gate.state == "reject-all"
@@ -299,7 +299,7 @@ def test_certificates_that_are_not_understood_are_refused(change, rng, tmp_path)
 
 
 @pytest.mark.parametrize("empty", [{}, [], "", 0])
-def test_an_empty_certificate_is_no_certificate(empty, rng, tmp_path):
+def test_an_empty_certificate_is_refused(empty, rng, tmp_path):
     path = tmp_path / "gate.json"
     td.calibrate_scores(*draw(rng), frr=0.1).save(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"certificate": empty}))

@@ -135,7 +135,7 @@ def test_sketches_refuse_clusters():
         td.calibrate_scores(sketch, frr=0.1, clusters=np.arange(10))
 
 
-def test_rows_that_come_twice_are_told(rng):
+def test_duplicate_rows_are_reported(rng):
     p, _ = predictions(rng, ids=np.arange(1500) // 2)
     notes = td.calibrate(p, frr=0.1).certificate.notes
     assert notes[0].startswith("750 rows repeat the id of an earlier row")

@@ -51,13 +51,13 @@ def test_the_strictest_that_passes_is_taken_at_its_share_of_the_level(name, orde
     values = VALUES[name]
     gate = td.calibrate(ROWS, **{name: values[::order]})
     m = len(values)
-    able = [v for v in values if passes(alone(v, m, name))]
+    passing = [v for v in values if passes(alone(v, m, name))]
     # Of frr and coverage too few rows accept everything, which is no promise on them.
-    able = [v for v in able if not alone(v, m, name).certificate.trivial]
-    assert 0 < len(able) < m  # so that there is something to choose
-    assert gate.certificate.target == {name: able[0]}
-    assert gate.threshold == alone(able[0], m, name).threshold
-    assert gate.threshold != td.calibrate(ROWS, **{name: able[0]}).threshold
+    passing = [v for v in passing if not alone(v, m, name).certificate.trivial]
+    assert 0 < len(passing) < m  # so that there is something to choose
+    assert gate.certificate.target == {name: passing[0]}
+    assert gate.threshold == alone(passing[0], m, name).threshold
+    assert gate.threshold != td.calibrate(ROWS, **{name: passing[0]}).threshold
     assert gate.certificate.confidence == 0.9
     assert gate.certificate.candidates == m
 
@@ -78,8 +78,8 @@ def test_the_certificate_says_which_values_and_what_the_choice_cost():
     assert "(2%, 5%, 10%)" in first
     assert "tested at 1/3 of the level" in first
     costs = [
-        f"{(made.threshold >= ROWS_DOUBTS).mean():.1%}"
-        for made in (td.calibrate(ROWS, risk=value), gate)
+        f"{(calibrated.threshold >= ROWS_DOUBTS).mean():.1%}"
+        for calibrated in (td.calibrate(ROWS, risk=value), gate)
     ]
     assert costs[0] != costs[1]
     assert (
@@ -136,7 +136,7 @@ def test_groups_share_the_level_of_each_value(name):
     (value,) = gate.certificate.target.values()
     single = alone(value, len(VALUES[name]), name, groups="predicted")
     assert gate.groups == single.groups
-    # Groups accept by thresholds of their own, which the pooled cut does not tell.
+    # Groups have separate thresholds, which the pooled cut does not show.
     assert not any("Requested alone" in note for note in gate.certificate.notes)
 
 
@@ -235,14 +235,14 @@ def test_those_that_take_one_value_say_so():
 def test_the_file_the_watch_and_screen_know_the_chosen_value(tmp_path):
     gate = td.calibrate(ROWS, risk=[0.001, 0.05])
     gate.save(tmp_path / "gate.json")
-    again = td.Gate.load(tmp_path / "gate.json")
-    assert again.certificate == gate.certificate
-    assert again.certificate.candidates == 2
+    loaded = td.Gate.load(tmp_path / "gate.json")
+    assert loaded.certificate == gate.certificate
+    assert loaded.certificate.candidates == 2
     assert "choices" not in td.calibrate(ROWS, risk=0.05).to_json()
     new = rows(seed=1)
-    assert np.array_equal(again.screen(new).accepted, gate.screen(new).accepted)
-    report = again.watch().update(new)
-    assert "5%" in str(again.certificate.promise())
+    assert np.array_equal(loaded.screen(new).accepted, gate.screen(new).accepted)
+    report = loaded.watch().update(new)
+    assert "5%" in str(loaded.certificate.promise())
     assert not report.alarm
 
 

@@ -21,13 +21,13 @@ def named(names, rows=400, seed=0):
     return td.Predictions.from_logits(z, labels, class_names=list(names))
 
 
-def again(gate, path):
+def reloaded(gate, path):
     gate.save(path)
     return td.Gate.load(path)
 
 
 def test_rows_of_another_number_of_classes_are_refused(tmp_path):
-    gate = again(td.calibrate(ROWS, frr=0.1), tmp_path / "gate.json")
+    gate = reloaded(td.calibrate(ROWS, frr=0.1), tmp_path / "gate.json")
     assert gate.classes == 4
     assert len(gate.screen(ROWS).accepted) == 1200
     match = "expected rows of 4 classes, as in the gate's calibration, got 2. Calibrate"
@@ -42,7 +42,7 @@ def test_rows_of_another_number_of_classes_are_refused(tmp_path):
 
 
 def test_names_count_and_their_order_does_not(tmp_path):
-    gate = again(td.calibrate(named("abc"), frr=0.2), tmp_path / "gate.json")
+    gate = reloaded(td.calibrate(named("abc"), frr=0.2), tmp_path / "gate.json")
     assert gate.classes == ("a", "b", "c")
     rows = named("abc", seed=1)
     turned = td.Predictions.from_logits(
@@ -116,7 +116,7 @@ def careful(gate):
     return [note for note in gate.certificate.notes if "accepted (" in note]
 
 
-def test_a_class_that_is_never_accepted_is_said():
+def test_a_class_that_is_never_accepted_is_reported():
     """The issue's case: about 1% of the predicted positives, and most negatives."""
     p = moved()
     gate = td.calibrate(p, frr=0.1)
@@ -160,7 +160,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("case", COUNTS)
-def test_which_counts_are_told(case):
+def test_which_counts_are_reported(case):
     rows, accepted, expected = COUNTS[case]
     line = ClassCounts(np.array(rows), np.array(accepted)).neglected()
     assert (expected in line) if expected else line == ""

@@ -1,4 +1,4 @@
-"""Whatever a gate's file holds: it is refused in a line, or it is that gate."""
+"""Any gate file is either refused in one line or loads as exactly that gate."""
 
 import json
 
@@ -40,7 +40,7 @@ MAKE = {
 
 
 def use(gate, kind):
-    """Do with a gate what may be done with one; only mistakes are told."""
+    """Use a gate in every way; only library errors may be raised."""
     assert isinstance(repr(gate), str)
     assert gate == gate
     assert hash(gate) == hash(gate)
@@ -92,16 +92,16 @@ def test_a_tampered_gate_is_refused_or_whole(kind, monkeypatch):
             continue
         assert change[-1] != "twice", change
         use(gate, kind)
-        again = gate.to_json()
+        rewritten = gate.to_json()
         if change[:3] != (
             "score",
             "fitted",
             "plain",
-        ):  # with defaults of its own
+        ):  # with its own defaults
             assert tampered_documents.same(
-                plain(json.loads(again)), plain(json.loads(text))
+                plain(json.loads(rewritten)), plain(json.loads(text))
             )
-        monkeypatch.setattr(envelope, "read_bounded", lambda *_, again=again: again)
+        monkeypatch.setattr(envelope, "read_bounded", lambda *_, again=rewritten: again)
         assert td.Gate.load("gate.json") == gate, change
         n_loaded += 1
     assert n_loaded
@@ -188,13 +188,13 @@ def test_equal_gates_have_equal_hashes(tmp_path):
     for kind, make in MAKE.items():
         gate, path = make(), tmp_path / f"{kind}.json"
         gate.save(path)
-        again = td.Gate.load(path)
-        assert gate == again
-        assert {gate: 1}[again] == 1
+        loaded = td.Gate.load(path)
+        assert gate == loaded
+        assert {gate: 1}[loaded] == 1
         assert gate != td.Gate(123.0)
         assert gate != kind
         if gate.certificate is not None:
-            assert hash(gate.certificate) == hash(again.certificate)
+            assert hash(gate.certificate) == hash(loaded.certificate)
     score, other = td.RelU.fit(ROWS), td.RelU.fit(ROWS, shrink=0.2)
     assert td.Gate(0.0, score=score) == td.Gate(0.0, score=td.RelU.fit(ROWS))
     assert td.Gate(0.0, score=score) != td.Gate(0.0, score=other)

@@ -22,7 +22,7 @@ def test_gates_of_earlier_versions_are_made_again(schema, tmp_path):
         td.Gate.load(tmp_path / "gate.json")
 
 
-def test_a_gate_without_a_list_of_what_passed_loads(tmp_path):
+def test_a_gate_without_a_list_of_passed_thresholds_loads(tmp_path):
     """Gates for risk had none before; the rest of the file is as it was."""
     scores = np.random.default_rng(0).normal(size=2000)
     errors = np.arange(2000) % 20 == 0
@@ -50,17 +50,17 @@ def fitted(tmp_path):
     return gate, tmp_path / "gate.json"
 
 
-def test_a_small_fitted_score_stands_in_the_file(fitted):
+def test_a_small_fitted_score_is_embedded_in_the_file(fitted):
     gate, path = fitted
     assert [p.name for p in path.parent.iterdir()] == ["gate.json"]
-    again = td.Gate.load(path)
-    assert again.score.digest == gate.score.digest
+    loaded = td.Gate.load(path)
+    assert loaded.score.digest == gate.score.digest
     p = laws.rows(200, seed=5)
-    assert np.array_equal(again.screen(p).scores, gate.screen(p).scores)
+    assert np.array_equal(loaded.screen(p).scores, gate.screen(p).scores)
 
 
 @reversed_scores
-def test_a_large_one_goes_into_a_file_beside_it(tmp_path, monkeypatch):
+def test_a_large_one_goes_into_a_separate_file(tmp_path, monkeypatch):
     p = laws.rows(1500)
     gate = td.calibrate(p, score=td.KNN.fit(laws.rows(900, seed=2), k=5), frr=0.1)
     monkeypatch.setattr(documents, "EMBEDDED_BYTES", 1000)
@@ -69,8 +69,8 @@ def test_a_large_one_goes_into_a_file_beside_it(tmp_path, monkeypatch):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["gate.json", beside.name]
     assert len((tmp_path / "gate.json").read_text()) < 3000
     new = laws.rows(200, seed=5)
-    again = td.Gate.load(tmp_path / "gate.json")
-    assert np.array_equal(again.screen(new).scores, gate.screen(new).scores)
+    loaded = td.Gate.load(tmp_path / "gate.json")
+    assert np.array_equal(loaded.screen(new).scores, gate.screen(new).scores)
     td.KNN.fit(laws.rows(900, seed=3), k=5).save(beside)
     with pytest.raises(FileError, match="was changed: the digest is another"):
         td.Gate.load(tmp_path / "gate.json")
@@ -89,7 +89,7 @@ def test_a_large_one_goes_into_a_file_beside_it(tmp_path, monkeypatch):
     ["x" * 250 + ".json", "ü" * 127, "x" + "ü" * 127, "\udcff\udcfe.json"],
     ids=["long", "even", "odd", "not UTF-8"],
 )
-def test_long_names_leave_room_for_the_one_beside(name, tmp_path, monkeypatch):
+def test_long_names_leave_room_for_the_separate_file(name, tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "EMBEDDED_BYTES", 1000)
     gate = td.Gate(0.0, score=td.KNN.fit(laws.rows(900, seed=2), k=5))
     gate.save(tmp_path / name)
@@ -160,5 +160,5 @@ def test_a_save_that_fails_leaves_the_gate_that_was_there(tmp_path, monkeypatch)
     with pytest.raises(td.errors.OutputError):
         second.save(path)
     new = laws.rows(200, seed=5)
-    again = td.Gate.load(path)
-    assert np.array_equal(again.screen(new).scores, first.screen(new).scores)
+    loaded = td.Gate.load(path)
+    assert np.array_equal(loaded.screen(new).scores, first.screen(new).scores)

@@ -60,7 +60,7 @@ def test_gates_by_the_rows_own_groups_find_them(rng):
         td.calibrate(td.Predictions.from_logits(z, labels), frr=0.1, groups="given")
 
 
-def test_groups_have_promises_of_their_own(rng):
+def test_groups_have_separate_promises(rng):
     scores, errors = draw(rng, 6000)
     groups = rng.choice(["a", "b", "rare"], 6000, p=[0.6, 0.395, 0.005])
     scores = scores + 3.0 * (groups == "b")
@@ -85,9 +85,9 @@ def test_group_gates_round_trip_and_ask_for_groups(rng, tmp_path):
     groups = rng.integers(0, 3, 3000)
     gate = td.calibrate_scores(scores, errors, trr=0.9, groups=groups)
     gate.save(tmp_path / "gate.json")
-    again = td.Gate.load(tmp_path / "gate.json")
-    assert again == gate
-    accepted = again.accept(torch.tensor(scores), groups=groups)
+    loaded = td.Gate.load(tmp_path / "gate.json")
+    assert loaded == gate
+    accepted = loaded.accept(torch.tensor(scores), groups=groups)
     assert np.array_equal(accepted.numpy(), gate.accept(scores, groups=groups))
     with pytest.raises(InputError, match="no groups were given"):
         gate.accept(scores)
@@ -120,7 +120,7 @@ def test_groups_that_are_all_too_small_promise_nothing(rng):
 
 
 def test_groups_without_a_promise_have_no_share_of_the_risk(rng):
-    """A large group beside many tiny ones is calibrated as if it were alone."""
+    """A large group among many tiny ones is calibrated as if it were alone."""
     scores, errors = draw(rng, 2000)
     groups = np.where(np.arange(2000) < 1900, 0, np.arange(2000))
     alone = td.calibrate_scores(scores[:1900], errors[:1900], frr=0.05)
@@ -145,13 +145,13 @@ def test_promises_of_groups_hold_together(target, rng):
         scores, errors = draw(rng, 400)
         groups = rng.choice(names, 400, p=[0.6, 0.33, 0.07])
         gate = td.calibrate_scores(scores, errors, groups=groups, **target)
-        bad = False
+        any_broken = False
         for name, rule in gate.groups.items():
             accepted = gate.accept(truth, groups=np.full(100_000, name))
             at = {"frr": (~accepted)[~wrong].mean(), "trr": (~accepted)[wrong].mean()}
             at["risk"] = wrong[accepted].mean() if accepted.any() else 0.0
             ((kind, value),) = target.items()
             fails = at[kind] < value if kind == "trr" else at[kind] > value
-            bad |= rule.promised and fails
-        broken += bad
+            any_broken |= rule.promised and fails
+        broken += any_broken
     assert broken / 200 <= 0.1 + 3 * np.sqrt(0.09 / 200)

@@ -91,7 +91,7 @@ def test_it_is_the_gate_of_a_smaller_value():
 
 
 @pytest.mark.parametrize("target", [{"frr": 0.1}, {"trr": 0.9}], ids=str)
-def test_of_other_targets_it_only_says_what_wrong_labels_do(target):
+def test_for_other_targets_it_only_describes_the_effect_of_wrong_labels(target):
     scores, errors = rows()
     gate = calibrate_scores(scores, errors, **target, label_noise=0.1)
     assert gate.threshold == calibrate_scores(scores, errors, **target).threshold

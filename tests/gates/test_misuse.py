@@ -51,7 +51,7 @@ def test_raw_scores_never_reach_calibrate(rng):
         td.calibrate_scores(td.Predictions.from_logits(z), frr=0.05)
 
 
-def test_scores_of_ones_own_make_a_gate_that_names_none(rng):
+def test_custom_scores_make_a_gate_without_a_score_name(rng):
     errors = rng.random(2000) < 0.2
     doubts = rng.normal(size=2000) + errors
     gate = td.calibrate_scores(doubts, errors, frr=0.05)
@@ -61,7 +61,7 @@ def test_scores_of_ones_own_make_a_gate_that_names_none(rng):
     assert gate.accept(doubts).mean() > 0.5
 
 
-def test_an_array_is_screened_only_as_what_it_is_said_to_be(rng):
+def test_an_array_is_screened_only_as_the_declared_kind(rng):
     gate = td.Gate(-1.0, score="alpha")
     z = 3 * rng.normal(size=(20, 3))
     probs = np.exp(z) / np.exp(z).sum(1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Gates on labels that cannot be right, on copies, and on scores that tell nothing."""
+"""Gates on implausible labels, on duplicates, and on uninformative scores."""
 
 import warnings
 
@@ -120,7 +120,7 @@ def test_a_constant_score_makes_a_trivial_gate(target, noise):
     gate = td.calibrate(td.Predictions.from_probs(probs, labels), **target)
     assert gate.state in ("accept-all", "reject-all")
     assert decides_nothing(gate)
-    if target != {"risk": 0.4}:  # whose rule finds by itself that all may pass
+    if target != {"risk": 0.4}:  # whose rule finds that all may pass
         why = "alpha gives all rows one value, which cannot tell them apart"
         assert gate.certificate.trivial == why
 

@@ -82,7 +82,7 @@ def rows():
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("ask", ASKS)
-def test_odd_numbers_are_taken_or_told_in_one_line(ask, rows):
+def test_odd_numbers_are_accepted_or_refused_in_one_line(ask, rows):
     for value in ODD.values():
         message = ""
         try:

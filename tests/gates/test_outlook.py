@@ -1,4 +1,4 @@
-"""What is said of other calibrations: against populations that are exactly known."""
+"""The outlook on other calibrations, against populations known exactly."""
 
 import json
 
@@ -176,7 +176,7 @@ def test_the_rows_that_are_enough_are_the_fewest_that_were_tried():
         assert all(look.decides < outlook.LIKELY for look in every[:-1])
 
 
-def test_as_many_rows_as_are_said_to_be_enough_mostly_are():
+def test_the_predicted_number_of_rows_is_mostly_enough():
     rng, successes = np.random.default_rng(8), []
     find_cut = rule(risk=0.01)
     while len(successes) < 10:
@@ -250,9 +250,9 @@ def failed():
 
 def test_the_outlook_is_part_of_the_file(failed, tmp_path):
     failed.save(tmp_path / "gate.json")
-    again = td.Gate.load(tmp_path / "gate.json")
-    assert again.certificate.outlook == failed.certificate.outlook
-    assert again == failed
+    loaded = td.Gate.load(tmp_path / "gate.json")
+    assert loaded.certificate.outlook == failed.certificate.outlook
+    assert loaded == failed
 
 
 def test_a_gate_that_decides_has_no_outlook():
@@ -313,12 +313,12 @@ def flags(scores, errors, n, runs, risk, seed=0):
 def test_gates_that_passed_by_chance_are_flagged(shared):
     """IMDb: one calibration in eight accepts anything, and most of those break."""
     p = td.read(shared / "predictions" / "minilm-imdb-test.npz")
-    able, by_chance, broken = flags(td.alpha(p), p.errors, 500, 500, risk=0.01)
-    assert 0.05 < able.mean() < 0.25
+    passing, by_chance, broken = flags(td.alpha(p), p.errors, 500, 500, risk=0.01)
+    assert 0.05 < passing.mean() < 0.25
     assert broken.mean() <= 0.1
-    assert (broken & able).sum() / able.sum() > 0.4
+    assert (broken & passing).sum() / passing.sum() > 0.4
     assert (by_chance & broken).sum() / broken.sum() > 0.75
-    assert not (by_chance & ~able).any()
+    assert not (by_chance & ~passing).any()
 
 
 @pytest.mark.sampled(2)
@@ -326,8 +326,8 @@ def test_gates_that_passed_by_chance_are_flagged(shared):
 def test_gates_on_enough_rows_are_not(n, risk, rng):
     errors = rng.random(50_000) < 0.1
     scores = rng.normal(size=50_000) + 2 * errors
-    able, by_chance, _ = flags(scores, errors, n, 200, risk=risk)
-    assert able.mean() > 0.9
+    passing, by_chance, _ = flags(scores, errors, n, 200, risk=risk)
+    assert passing.mean() > 0.9
     assert by_chance.mean() < 0.03
 
 

@@ -1,4 +1,4 @@
-"""Two targets at once: both kept, or how near one gets."""
+"""Two targets at once: both are kept, or the closest attainable pair is named."""
 
 import numpy as np
 import pytest
@@ -45,8 +45,10 @@ def test_both_promises_hold_together(pair, n, rng):
         gate = td.calibrate_scores(*draw(rng, n), **pair)
         accepted += gate.certificate.guarantee
         true = rates(gate)
-        bad = [true[k] < v if k in AT_LEAST else true[k] > v for k, v in pair.items()]
-        broken += gate.certificate.guarantee and any(bad)
+        broken_targets = [
+            true[k] < v if k in AT_LEAST else true[k] > v for k, v in pair.items()
+        ]
+        broken += gate.certificate.guarantee and any(broken_targets)
     assert accepted > 20
     assert broken / 200 <= 0.1 + 3 * np.sqrt(0.09 / 200)
 
@@ -78,7 +80,7 @@ def test_files_sketches_and_watches_know_pairs(pair, rng, tmp_path):
     assert abs(rates(streamed)["coverage"] - rates(gate)["coverage"]) < 0.1
 
 
-def test_a_risk_and_a_coverage_that_exclude_each_other_are_said(rng):
+def test_a_risk_and_a_coverage_that_exclude_each_other_are_refused(rng):
     scores, errors = draw(rng, 5000)
     gate = td.calibrate_scores(scores, errors, risk=0.02, coverage=0.95)
     c = gate.certificate
@@ -114,7 +116,7 @@ def test_accepting_every_row_may_keep_both():
         assert (gate.state, gate.certificate.guarantee) == ("accept-all", True)
 
 
-def test_too_few_rows_for_one_of_them_are_said(rng):
+def test_too_few_rows_for_either_target_are_reported(rng):
     scores, errors = draw(rng, 30)
     gate = td.calibrate_scores(scores, errors, risk=0.02, coverage=0.5)
     assert "too few to promise both" in gate.certificate.trivial

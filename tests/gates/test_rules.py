@@ -114,7 +114,7 @@ def test_least_cost_is_the_least_of_all_thresholds(seed, cost):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_thresholds_stand_half_way_where_they_can(dtype):
+def test_thresholds_lie_half_way_if_possible(dtype):
     scores = np.array([1, 2, 4, 8], dtype)
     assert rules.threshold_of(rules.Cut(score=2.0), Rows(scores)) == 3.0
     assert rules.threshold_of(rules.Cut(score=8.0), Rows(scores)) == 8.0
@@ -172,6 +172,6 @@ def test_a_given_threshold_on_a_score_accepts_it_with_room(at):
 
 
 @pytest.mark.parametrize("at", [1.0, -np.inf, np.inf, 1.7e308, -1.7e308, 6.0])
-def test_a_given_threshold_beside_no_score_stays(at):
+def test_a_given_threshold_that_is_not_a_score_stays(at):
     cut = rules.Cut(score=at, side="exact")
     assert placed(cut, [0.0, 2.0, 2.0 + R, 5.0]) == at

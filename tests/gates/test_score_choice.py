@@ -23,7 +23,7 @@ from trustdoctor.scores import find_score
 
 
 def noisy(rng, n, classes=5):
-    """Rows whose errors the direction of the logits tells; their length is noise."""
+    """Rows whose errors follow the direction of the logits; their length is noise."""
     z = rng.normal(size=(n, classes))
     z *= rng.exponential(5, size=(n, 1)) / np.linalg.norm(z, axis=1, keepdims=True)
     first, second = np.sort(z / np.linalg.norm(z, axis=1, keepdims=True))[:, :-3:-1].T
@@ -84,7 +84,7 @@ def test_it_is_tune_and_calibrate_by_hand(target, options, p):
         gate.screen(fresh, groups=screened_groups(options, 500)).accepted,
         by_hand.screen(fresh, groups=screened_groups(options, 500)).accepted,
     )
-    assert td.calibrate(p, score="auto", **target, **again(options, p)) == gate
+    assert td.calibrate(p, score="auto", **target, **chosen_options(options, p)) == gate
 
 
 def screened_groups(options, n):
@@ -92,7 +92,7 @@ def screened_groups(options, n):
     return np.arange(n) % 2 if isinstance(options.get("groups"), np.ndarray) else None
 
 
-def again(options, p):
+def chosen_options(options, p):
     if isinstance(options.get("groups"), np.ndarray):
         return options | {"groups": np.arange(len(p)) % 2}
     return options
@@ -117,7 +117,7 @@ def test_rows_that_choose_do_not_calibrate(rng):
 
 
 def test_labels_of_the_other_rows_have_no_say(p, rng):
-    """Whatever they are, the score is the same: only then is the promise sound."""
+    """Their labels do not change the chosen score: only then is the promise valid."""
     choice = choose_score(p, Request({"trr": 0.9}))
     labels = p.labels.copy()
     labels[choice.calibrating_rows] = rng.integers(0, 5, len(choice.calibrating_rows))
@@ -197,7 +197,7 @@ def test_the_interval_of_the_gain_holds_as_often_as_it_says(rng):
 
 
 def test_where_nothing_stands_out_it_is_softmax_response(rng):
-    """Of two classes all scores of the softmax rank alike."""
+    """With two classes all scores of the softmax rank alike."""
     first_class = rng.random(900)
     labels = np.where(rng.random(900) < 0.8, first_class < 0.5, first_class > 0.5)
     p = td.Predictions.from_probs(np.stack([first_class, 1 - first_class], 1), labels)
@@ -215,7 +215,7 @@ def test_where_nothing_stands_out_it_is_softmax_response(rng):
 
 
 def test_one_score_that_is_best_is_named_as_itself(rng, tmp_path):
-    """The largest logit tells every error."""
+    """The largest logit reveals every error."""
     z = 3 * rng.normal(size=(3000, 3))
     wrong = z.max(1) <= 1
     p = td.Predictions.from_logits(z, (z.argmax(1) + wrong) % 3)
@@ -282,7 +282,7 @@ def test_mistakes_are_refused_as_without_it(options, match, p):
         td.calibrate(p, score="auto", **options)
 
 
-def test_targets_that_are_none_are_not_asked(p):
+def test_arguments_that_are_none_are_ignored(p):
     gate = td.calibrate(p, score="auto", frr=0.1)
     assert td.calibrate(p, score="auto", frr=0.1, trr=None, threshold=None) == gate
     assert td.calibrate(p, score="auto", frr=0.1, temperature=1) == gate
@@ -304,7 +304,7 @@ def test_a_target_of_somebody_else_works(p, monkeypatch):
 
 
 def gate_and_remarks(p, **options):
-    """The gate of score="auto", and what is said beside its certificate."""
+    """The gate of score="auto", and the remarks that come with its certificate."""
     groups = options.pop("groups", None)
     calibration = run_calibration(
         p, make_requests(**options), score="auto", groups=groups
@@ -325,7 +325,7 @@ def test_a_chosen_score_gets_no_other_advice(p):
     assert lines[1].startswith("Tried on these rows")
 
 
-def test_where_no_row_chose_none_is_said_to_have(rng):
+def test_without_choosing_rows_none_are_reported(rng):
     answers = td.Predictions.from_confidence(rng.random(60), correct=np.arange(60) > 4)
     _, lines = gate_and_remarks(answers, risk=0.001)
     assert not any("chose" in line for line in lines)
@@ -366,7 +366,7 @@ def benchmark_splits():
     return rows, td.Predictions.from_logits(*noisy(rng, 8000))
 
 
-def test_a_score_that_gains_nothing_is_said_to():
+def test_a_score_that_gains_nothing_is_reported():
     """Labels drawn from the softmax itself: nothing can be better than msp."""
     for seed in range(20):
         random = np.random.default_rng(seed)

@@ -82,7 +82,7 @@ def test_the_threshold_is_an_order_statistic(level, rng):
         )
 
 
-def test_nonconformity_that_rounding_tells_apart_is_listed_as_one():
+def test_nonconformities_that_differ_by_rounding_are_listed_together():
     size = 4e-6 * np.arange(30) // 1e-5  # three of a kind
     for seed in range(20):
         jitter = np.random.default_rng(seed).uniform(-ROUNDING, ROUNDING, 30)
@@ -116,7 +116,7 @@ def test_other_rows_set_the_lists_by_hand(method):
     assert listed.certificate.notes[:-1] == gate.certificate.notes
 
 
-def test_every_group_has_lists_of_its_own():
+def test_every_group_has_its_own_lists():
     p, _ = draw(1200, 2)
     groups = np.array(["a", "b", "c"])[np.arange(1200) % 3]
     gate = td.calibrate(p[:600], frr=0.2, groups=groups[:600])
@@ -185,7 +185,7 @@ def test_a_third_sets_lists_where_the_same_rows_cannot(options):
         td.shortlist(all_rows_gate, p)
 
 
-def test_wrong_use_is_told_in_a_line():
+def test_misuse_is_refused_in_one_line():
     p, _ = draw(300, 5)
     gate = td.calibrate(p, frr=0.2)
     listed = td.shortlist(gate, p)
@@ -202,16 +202,20 @@ def test_wrong_use_is_told_in_a_line():
         with pytest.raises(InputError, match=match) as caught:
             td.shortlist(base, p, **options)
         assert "\n" not in str(caught.value)
-    for wanted, match in ((0.2, "level"), ({"size": 3}, "got 'size'"), ("x", "level")):
+    for expected, match in (
+        (0.2, "level"),
+        ({"size": 3}, "got 'size'"),
+        ("x", "level"),
+    ):
         with pytest.raises(InputError, match=match):
-            td.calibrate(p, frr=0.2, shortlist=wanted)
+            td.calibrate(p, frr=0.2, shortlist=expected)
     sure = td.Predictions.from_confidence(np.linspace(0, 1, 50), np.arange(50) % 2)
     with pytest.raises(InputError, match="every class"):
         td.calibrate(sure, frr=0.2, shortlist=0.9)
     assert td.calibrate(p, frr=0.2, shortlist=np.float64(0.95)) == listed
 
 
-def test_too_few_rows_are_said_with_how_many_are_enough():
+def test_too_few_rows_are_refused_with_the_number_that_suffices():
     for level, same in ((0.95, False), (0.95, True), (0.9, True), (0.5, False)):
         p, _ = draw(400, 6)
         short = td.shortlist(td.Gate(INF, score="alpha"), p, level=level).shortlist
@@ -375,13 +379,14 @@ def test_ties_and_groups_cover_at_least_what_is_promised(method):
         )
         screened = listed.screen(new, groups=new_groups)
         for name, group_coverages in coverages.items():
-            mine = (new_groups == name) & ~screened.accepted
+            rejected_rows = (new_groups == name) & ~screened.accepted
             group_coverages.append(
-                (probs * screened.shortlist)[mine].sum() / mine.sum()
+                (probs * screened.shortlist)[rejected_rows].sum() / rejected_rows.sum()
             )
     for group_coverages in coverages.values():
         spread = math.hypot(
-            np.std(group_coverages) / math.sqrt(60), 0.3 / math.sqrt(mine.sum())
+            np.std(group_coverages) / math.sqrt(60),
+            0.3 / math.sqrt(rejected_rows.sum()),
         )
         assert np.mean(group_coverages) > level - 4 * spread
 
@@ -418,7 +423,7 @@ def streamed(gate, p, *, batches=5, reference=None, **options):
 
 @pytest.mark.parametrize("method", ["lac", "aps", "raps"])
 @pytest.mark.parametrize("grouped", [False, True])
-def test_other_rows_in_parts_give_the_very_lists(method, grouped):
+def test_other_rows_in_batches_give_the_same_lists(method, grouped):
     p, _ = draw(2400, 15, missing=0.2)
     labels = np.where(np.arange(2400) % 7 == 0, None, p.labels)
     region = np.array(["a", "b", "c"])[np.arange(2400) % 3]
@@ -437,7 +442,7 @@ def test_other_rows_in_parts_give_the_very_lists(method, grouped):
 
 @pytest.mark.parametrize("digits", [None, 2], ids=["", "ties"])
 @pytest.mark.parametrize("name", BY_RANK)
-def test_the_same_rows_in_parts_give_the_very_lists(name, digits):
+def test_the_same_rows_in_batches_give_the_same_lists(name, digits):
     p, _ = draw(1500, 16, digits=digits)
     at_once = td.calibrate(p, shortlist=0.9, **BY_RANK[name])
     gate = td.calibrate(p, **BY_RANK[name])
@@ -473,8 +478,10 @@ def test_ranges_of_scores_are_never_less_careful(name, monkeypatch):
     ranged = find_reference_set(
         replace(usual, threshold=usual.threshold + 1e-9), sketch
     )
-    again = streamed(usual, p, reference=ranged, level=0.95).calibrate().shortlist.rule
-    assert again.threshold >= exact_rule.threshold
+    repeated = (
+        streamed(usual, p, reference=ranged, level=0.95).calibrate().shortlist.rule
+    )
+    assert repeated.threshold >= exact_rule.threshold
 
 
 def test_nonconformity_in_ranges_is_taken_at_its_upper_end(rng):
@@ -495,7 +502,7 @@ def test_nonconformity_in_ranges_is_taken_at_its_upper_end(rng):
 
 
 def test_a_gate_of_ranges_gets_lists_from_its_rows_at_once(monkeypatch):
-    """The rows tell that a sketch of them made it, and are counted likewise."""
+    """The certificate says that a sketch was used, and counts the same rows."""
     usual = Sketch.__init__
     monkeypatch.setattr(
         Sketch, "__init__", lambda self, **_: usual(self, cells=1 << 13)

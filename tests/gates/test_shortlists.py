@@ -1,4 +1,4 @@
-"""What is on a list, against definitions written out and MAPIE; lists in files."""
+"""Shortlists against written-out definitions and MAPIE; shortlists in files."""
 
 import json
 import math
@@ -91,7 +91,7 @@ def test_a_list_has_the_classes_up_to_the_threshold(name, monkeypatch):
     assert (lists(-INF).prediction_sets(z).sum(1) == 1).all()
 
 
-def test_numbers_on_a_list_do_not_depend_on_what_is_beside_them(rng):
+def test_numbers_on_a_list_do_not_depend_on_their_neighbours(rng):
     z = rng.normal(size=(400, 37)).astype(np.float32)
     for options in METHODS.values():
         together = lists(classes=37, **options).nonconformity(z)
@@ -100,7 +100,7 @@ def test_numbers_on_a_list_do_not_depend_on_what_is_beside_them(rng):
             assert np.array_equal(alone, together[rows])
 
 
-def test_groups_have_thresholds_of_their_own():
+def test_groups_have_separate_thresholds():
     z, groups = logits(6), ["a", "b", "c"] * 2
     rules = {"a": ListRule(-INF, 3), "b": ListRule(1.5, 30)}
     short = lists(groups=rules)
@@ -194,7 +194,7 @@ def test_lists_as_text_have_the_most_probable_class_first(names, rng, monkeypatc
     ],
     ids=str,
 )
-def test_what_no_shortlist_can_be_is_refused(wrong):
+def test_invalid_shortlists_are_refused(wrong):
     usual = {"level": 0.9, "rule": ListRule(1.0, 5), "n_classes": 3}
     with pytest.raises(InputError, match="of a shortlist") as caught:
         Shortlist(**(usual | wrong))
@@ -305,7 +305,7 @@ MAKE = {
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_a_gate_with_lists_is_what_it_was_saved_as(name, tmp_path):
+def test_a_gate_with_lists_survives_its_file(name, tmp_path):
     p, new = labelled_rows(), labelled_rows(300, seed=1)
     gate = MAKE[name](p)
     gate.save(tmp_path / "gate.json")
@@ -333,7 +333,7 @@ def test_a_file_without_lists_has_no_word_of_them():
 
 
 def use(gate, p):
-    """Screen rows; what cannot be done is told in a line."""
+    """Screen rows; refusals must fit in one line."""
     try:
         screened = gate.screen(p)
     except InputError as error:
@@ -362,10 +362,10 @@ def test_tampered_lists_are_refused_or_whole(name, monkeypatch):
             assert len(str(error)) < 600, change  # noqa: PT017
             continue
         use(gate, new)
-        again = json.loads(gate.to_json()).get("shortlist")
-        assert tampered_documents.same(again, json.loads(gate_text).get("shortlist")), (
-            change
-        )
+        repeated = json.loads(gate.to_json()).get("shortlist")
+        assert tampered_documents.same(
+            repeated, json.loads(gate_text).get("shortlist")
+        ), change
         n_loaded += 1
     assert n_loaded
 

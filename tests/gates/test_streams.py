@@ -1,4 +1,4 @@
-"""The same rows give the same gate, at once and in parts."""
+"""The same rows give the same gate, at once and in batches."""
 
 import numpy as np
 import polars as pl
@@ -21,7 +21,7 @@ def named(names, rows):
 
 @pytest.mark.parametrize("options", [{"frr": 0.2}, {"coverage": 0.8}], ids=str)
 @pytest.mark.parametrize("missing", [0, 50])
-def test_the_same_rows_give_the_same_gate_in_parts(options, missing):
+def test_the_same_rows_give_the_same_gate_in_batches(options, missing):
     """In any order and any parts: fingerprint, classes and all."""
     p = named("abcd", rows=1000)
     labels = p.labels.copy()
@@ -60,7 +60,7 @@ def test_files_give_the_same_gate_in_memory_and_streamed(suffix, tmp_path):
     assert gates[0] == gates[1]
 
 
-def test_a_fingerprint_tells_every_bit_and_no_order(rng):
+def test_a_fingerprint_depends_on_every_bit_but_not_on_the_order(rng):
     scores, errors = rng.normal(size=70_000), rng.random(70_000) < 0.1
     order = rng.permutation(70_000)
     fingerprint = Rows(scores, errors).fingerprint
