@@ -1,4 +1,4 @@
-"""A server of chat completions on this machine, which can be told to misbehave."""
+"""A local server of chat completions, which can be made to misbehave."""
 
 import json
 import math
@@ -65,10 +65,10 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def __init__(self, say):
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), _EndpointHandler)
         self.say, self.faults, self.delay, self.key = say, [], 0.0, None
         self.models = ["tiny", "large"]
-        self.asked, self.keys, self.paths = [], [], []
+        self.requests, self.keys, self.paths = [], [], []
         self.lock, self.busy, self.busiest = threading.Lock(), 0, 0
 
     @property
@@ -77,13 +77,13 @@ class Server(ThreadingHTTPServer):
 
     @property
     def texts(self):
-        return [request["messages"][-1]["content"] for request in self.asked]
+        return [request["messages"][-1]["content"] for request in self.requests]
 
     def handle_error(self, *_):
         """Whoever asked may be gone."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _EndpointHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
         content = self.rfile.read(int(self.headers["Content-Length"]))
         with server.lock:
             server.paths.append(self.path)
-            server.asked.append(json.loads(content))
+            server.requests.append(json.loads(content))
             server.keys.append(self.headers["Authorization"])
             server.busy += 1
             server.busiest = max(server.busiest, server.busy)

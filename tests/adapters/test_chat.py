@@ -30,8 +30,8 @@ def test_a_chats_first_token_speaks_for_a_label(tmp_path):
     assert answers.ambiguous.tolist() == [False, True]  # 0.1 of the mass is not seen
     for text in (json.dumps(rows), "\n".join(map(json.dumps, rows))):
         (tmp_path / "chat.json").write_text(text)
-        again = read_chat(tmp_path / "chat.json", names)
-        assert np.array_equal(again.top.probs, answers.top.probs)
+        reread = read_chat(tmp_path / "chat.json", names)
+        assert np.array_equal(reread.top.probs, answers.top.probs)
     (tmp_path / "chat.json").write_text(json.dumps(rows[0]))
     assert len(read_chat(tmp_path / "chat.json", names)) == 1
 

@@ -159,10 +159,10 @@ def test_configurations_fetch_and_run_nothing(fields, folder, kernels):
     ids=str,
 )
 def test_settings_that_fetch_nothing_are_taken(fields, folder, kernels):
-    wanted = predict(folder, ["good film"], quiet=True).logits
+    expected = predict(folder, ["good film"], quiet=True).logits
     change(folder, "config.json", **fields)
     logits = predict(folder, ["good film"], quiet=True).logits
-    np.testing.assert_allclose(logits, wanted, atol=1e-5)
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
     assert not kernels
 
 
@@ -176,7 +176,7 @@ def test_processors_fetch_nothing(folder):
 @pytest.mark.parametrize(
     "name", ["evil.bin", "../model.safetensors", "a/b.safetensors"]
 )
-def test_an_index_of_weights_names_safetensors_beside_it(name, folder):
+def test_an_index_of_weights_names_safetensors_next_to_it(name, folder):
     (folder / "part.safetensors").write_bytes(
         (folder / "model.safetensors").read_bytes()
     )
@@ -215,13 +215,13 @@ def test_weights_cut_short_are_refused(folder, files):
         load_folder(folder)
 
 
-def test_code_and_pickles_beside_a_model_are_not_run(folder):
-    class Evil:
+def test_code_and_pickles_next_to_a_model_are_not_run(folder):
+    class ExecutingPickle:
         def __reduce__(self):
             return exec, (EVIL,)
 
     (folder / "evil.py").write_text(EVIL)
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil()))
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(ExecutingPickle()))
     names = ("AutoConfig", "AutoModelForSequenceClassification", "AutoTokenizer")
     change(folder, "config.json", auto_map=dict.fromkeys(names, "evil.Evil"))
     tokenizers = {"AutoTokenizer": ["evil.Evil", None]}

@@ -101,7 +101,7 @@ def gates(digits, graph):
 
 @pytest.fixture(scope="module")
 def stepped(digits):
-    """A pipeline with a function that is not scikit-learn's own."""
+    """A pipeline with a function from outside scikit-learn."""
     _, gate_rows, labels, _ = digits
     steps = FunctionTransformer(np.nan_to_num), StandardScaler(), LogisticRegression()
     return make_pipeline(*steps).fit(gate_rows, labels)
@@ -201,7 +201,7 @@ def test_nothing_is_pickled(answers, tmp_path):
     assert {requirement, f"scikit-learn=={sklearn.__version__}"} <= set(needed)
 
 
-def test_weights_beside_an_onnx_file_come_along(store, tmp_path):
+def test_external_weights_of_an_onnx_file_come_along(store, tmp_path):
     weights = np.random.default_rng(0).normal(size=(600, 5)).astype(np.float32)
     ends = [
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", size])
@@ -243,7 +243,7 @@ def refused(model, gate, **options):
     return str(refusal.value)
 
 
-def test_what_cannot_be_logged_is_refused(digits, tmp_path):
+def test_unsupported_models_are_not_logged(digits, tmp_path):
     fitted, gate_rows, labels, _ = digits
     plain = td.Gate.from_gamma(0.5)
     assert "it names no score" in refused(fitted, td.Gate(0.0))

@@ -78,7 +78,7 @@ def test_every_score_is_the_librarys(score, opset, tmp_path, rng):
 
 
 def errors_of(model, x, rng, **options):
-    """What a model says of rows, with labels drawn from its own softmax."""
+    """A model's predictions, with labels drawn from its own softmax."""
     p = predict(model, x, **options)
     probs = np.exp(p.logits - p.logits.max(1, keepdims=True)).astype(np.float64)
     drawn = (probs / probs.sum(1, keepdims=True)).cumsum(1) > rng.random((len(x), 1))
@@ -110,8 +110,8 @@ def test_a_fitted_score_decides_as_in_python(name, kind, tmp_path, rng):
     assert 0.05 < accepted.mean() < 0.95
     entry = onnx.load(tmp_path / "g.onnx").metadata_props[0]
     (tmp_path / "gate.json").write_text(entry.value)
-    again = td.Gate.load(tmp_path / "gate.json").screen(new)
-    assert np.array_equal(again.scores, expected.scores)
+    loaded = td.Gate.load(tmp_path / "gate.json").screen(new)
+    assert np.array_equal(loaded.scores, expected.scores)
 
 
 def test_fitted_scores_of_probabilities(tmp_path, rng):
@@ -127,7 +127,7 @@ def test_fitted_scores_of_probabilities(tmp_path, rng):
         agree(doubt, accepted, score(p), gate.threshold)
 
 
-def test_scores_that_no_graph_holds_are_refused(tmp_path, rng):
+def test_scores_that_no_graph_can_compute_are_refused(tmp_path, rng):
     model = model_of(tmp_path / "m.onnx", name="logits")
     x = rng.normal(size=(300, 4)).astype(np.float32)
     p = errors_of(model, x, rng)
@@ -183,7 +183,7 @@ def test_other_precisions(kind, tmp_path, rng):
 
 
 @pytest.mark.parametrize("score", ["alpha", "margin", "max_logit"])
-def test_what_overflows_in_half_precision_is_rejected(score, tmp_path):
+def test_rows_that_overflow_in_half_precision_are_rejected(score, tmp_path):
     """Also where the runtime works in float32 and rounds the output alone."""
     model = model_of(tmp_path / "m.onnx", kind=np.float16, name="logits", classes=3)
     onnx_model = onnx.load(model)
@@ -337,7 +337,7 @@ def softmax_over(path, axis):
     return path
 
 
-def test_a_softmax_over_the_rows_is_none_of_ours(tmp_path):
+def test_a_softmax_over_the_rows_is_not_recognised(tmp_path):
     gate = td.Gate(0.0, score="alpha")
     with pytest.raises(InputError, match="cannot tell"):
         export(softmax_over(tmp_path / "m.onnx", 0), gate, tmp_path / "g.onnx")
@@ -395,7 +395,7 @@ def test_a_batch_of_fixed_size_is_filled_up(tmp_path, rng):
     np.testing.assert_allclose(predict(model, x).logits, expected.logits, rtol=1e-6)
 
 
-def test_what_a_model_cannot_run_on_is_named(tmp_path, rng):
+def test_inputs_that_a_model_cannot_run_on_are_named(tmp_path, rng):
     model = model_of(tmp_path / "m.onnx", last="LogSoftmax")
     p = predict(model, rng.normal(size=(5, 4)))  # float64, brought to the model's type
     assert not p.from_probabilities
@@ -419,7 +419,7 @@ def test_predict_runs_in_batches(tmp_path, rng):
     assert not plain.from_probabilities
 
 
-def test_what_cannot_be_exported_is_refused_by_name(tmp_path):
+def test_unsupported_exports_are_refused_by_name(tmp_path):
     model = model_of(tmp_path / "m.onnx")
     gate = td.Gate(0.0, score="alpha")
     with pytest.raises(InputError, match="--logits"):

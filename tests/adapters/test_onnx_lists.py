@@ -112,9 +112,9 @@ def test_a_calibrated_gate_lists_as_in_python(method, kind, tmp_path, rng):
         assert expected.shortlist.all(1).any()
         gate_json = onnx.load(tmp_path / "g").metadata_props[0].value
         (tmp_path / "gate.json").write_text(gate_json)
-        again = td.Gate.load(tmp_path / "gate.json")
-        assert again == gate
-        assert np.array_equal(again.screen(p).shortlist, expected.shortlist)
+        loaded = td.Gate.load(tmp_path / "gate.json")
+        assert loaded == gate
+        assert np.array_equal(loaded.screen(p).shortlist, expected.shortlist)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -41,7 +41,7 @@ def test_scikit_learns_own_checks_pass():
     check_estimator(TrustedClassifier(LogisticRegression()))
 
 
-def test_answers_are_the_estimators_own(rows):
+def test_answers_are_those_of_the_estimator(rows):
     x, new, y, new_y = rows
     model = TrustedClassifier(LogisticRegression(), frr=0.1).fit(x, y)
     plain = LogisticRegression().fit(x, y)
@@ -175,8 +175,8 @@ def test_it_works_where_estimators_work(rows):
     assert scores[0] == scores[1]  # rejecting more is not rewarded
     assert len(cross_val_score(TrustedClassifier(LogisticRegression()), x, y)) == 5
     model = TrustedClassifier(RandomForestClassifier(20, random_state=0)).fit(x, y)
-    again = pickle.loads(pickle.dumps(model))
-    assert np.array_equal(again.accept(new), model.accept(new))
+    loaded = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(loaded.accept(new), model.accept(new))
     assert clone(model).get_params()["score"] is None
 
 
@@ -213,7 +213,7 @@ def test_weights_are_routed_where_routing_is_on(rows):
     assert np.array_equal(other.estimator_.coef_, LogisticRegression().fit(x, y).coef_)
 
 
-class Bare(ClassifierMixin, BaseEstimator):
+class BareClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, _x, y):
         self.classes_ = np.unique(y)
         return self
@@ -225,11 +225,11 @@ class Bare(ClassifierMixin, BaseEstimator):
 def test_mistakes_are_named(rows):
     x, new, y, _ = rows
     with pytest.raises(InputError, match="predict_proba or decision_function"):
-        TrustedClassifier(Bare()).fit(x, y)
+        TrustedClassifier(BareClassifier()).fit(x, y)
     with pytest.raises(InputError, match="cv as a number"):
         TrustedClassifier(LogisticRegression(), cv="later").fit(x, y)
     with pytest.raises(InputError, match="takes no sample_weight"):
-        TrustedClassifier(Bare()).fit(x, y, sample_weight=np.ones(len(y)))
+        TrustedClassifier(BareClassifier()).fit(x, y, sample_weight=np.ones(len(y)))
     with pytest.raises(InputError, match="a score out of"):
         TrustedClassifier(LogisticRegression(), score="magic").fit(x, y)
     with pytest.raises(InputError, match="one target"):
@@ -241,7 +241,7 @@ def test_mistakes_are_named(rows):
         TrustedClassifier(fitted, cv="prefit").fit(new, np.full(len(new), 7))
 
 
-def test_a_class_of_one_row_is_no_obstacle(rows):
+def test_a_class_of_one_row_is_accepted(rows):
     x, _, y, _ = rows
     y = np.where(np.arange(len(y)) == 0, 9, y)
     with warnings.catch_warnings():
@@ -267,7 +267,7 @@ def test_the_errors_are_those_of_the_labels_given(rows):
     assert decisions.accepted.any()
 
 
-def test_votes_of_pairs_are_no_logits(rows):
+def test_one_vs_one_votes_are_not_logits(rows):
     from sklearn.svm import SVC
 
     x, _, y, _ = rows
@@ -293,7 +293,7 @@ def test_rows_count_once_and_are_not_seen_before(rows):
             TrustedClassifier(LogisticRegression(), cv=cv).fit(x, y)
 
 
-def test_fitting_anew_forgets_the_estimator_before(rows):
+def test_fitting_again_forgets_the_previous_estimator(rows):
     x, _, y, _ = rows
     model = TrustedClassifier(LogisticRegression()).fit(x, y)
     model.set_params(estimator=LinearSVC(), score="energy").fit(x, y)
@@ -304,7 +304,7 @@ def test_fitting_anew_forgets_the_estimator_before(rows):
     assert model.classes_ is before  # a failed fit changes nothing
 
 
-def test_labels_for_rejections_are_no_class_and_keep_their_kind(rows):
+def test_labels_for_rejections_are_not_a_class_and_keep_their_type(rows):
     x, new, y, _ = rows
     with pytest.raises(InputError, match="is a class"):
         TrustedClassifier(LogisticRegression(), reject_label=1).fit(x, y)
@@ -344,12 +344,12 @@ def test_the_score_is_a_parameter_and_scoring_a_method(rows):
     assert "score_name" not in model.get_params()
     assert "score='beta'" in repr(model)
     assert clone(model).get_params()["score"] == "beta"
-    again = clone(model).set_params(score="msp", estimator__C=2.0)
-    assert (again.get_params()["score"], again.estimator.C) == ("msp", 2.0)
-    assert again.fit(x, y).gate_.score_name == "msp"
+    cloned = clone(model).set_params(score="msp", estimator__C=2.0)
+    assert (cloned.get_params()["score"], cloned.estimator.C) == ("msp", 2.0)
+    assert cloned.fit(x, y).gate_.score_name == "msp"
     plain = LogisticRegression(C=2.0).fit(x, y)
-    assert again.score(new, new_y) == plain.score(new, new_y)
-    loaded = pickle.loads(pickle.dumps(again))
+    assert cloned.score(new, new_y) == plain.score(new, new_y)
+    loaded = pickle.loads(pickle.dumps(cloned))
     assert loaded.get_params()["score"] == "msp"
     before = TrustedClassifier(LogisticRegression(), score_name="beta")
     assert before.get_params() == model.set_params(frr=None).get_params() | {
@@ -544,7 +544,7 @@ def test_an_estimator_without_classes_is_named(rows):
 
 
 @pytest.mark.parametrize("cv", [3, "prefit"])
-def test_a_threshold_of_the_estimators_own_decides(cv):
+def test_the_estimators_own_threshold_decides(cv):
     """Doubt and errors are those of `predict`, and alpha is refused."""
     x, y = make_classification(3000, 8, weights=[0.8], flip_y=0.1, random_state=0)
     x, new, y, new_y = train_test_split(x, y, random_state=0)

@@ -97,12 +97,12 @@ def test_the_threshold_is_an_order_statistic(rows, fitted):
     _, new, _, new_y = rows
     model = TrustedClassifier(fitted, cost=3.0, shortlist=0.75, cv="prefit")
     gate = model.fit(new, new_y).gate_
-    mine = np.random.default_rng(0).permutation(len(new))[: len(new) // 3]
-    p = fitted.predict_proba(new[mine])
-    truth = np.searchsorted(NAMES, new_y[mine])
-    strange = 1 - p[np.arange(len(mine)), truth]
+    calibration_rows = np.random.default_rng(0).permutation(len(new))[: len(new) // 3]
+    p = fitted.predict_proba(new[calibration_rows])
+    truth = np.searchsorted(NAMES, new_y[calibration_rows])
+    strange = 1 - p[np.arange(len(calibration_rows)), truth]
     strange[p.argmax(1) == truth] = -1
-    rejected = np.sort(strange[~model.accept(new[mine])])
+    rejected = np.sort(strange[~model.accept(new[calibration_rows])])
     expected = rejected[int(np.ceil((len(rejected) + 1) * 0.75)) - 1]
     assert gate.shortlist.rule.rows == len(rejected)
     expected = -np.log(1 - expected)
@@ -158,7 +158,7 @@ def test_lists_hold_the_truth_as_often_as_asked(rows):
 
 
 @pytest.mark.parametrize("method", ["lac", "aps", "raps"])
-def test_a_class_that_a_fold_does_not_know(method, rows):
+def test_a_class_missing_from_a_fold(method, rows):
     """No list of its own holds it; the lists' columns are the final model's."""
     x, new, y, _ = rows
     y = np.where(np.arange(len(y)) < 3, "gnu", y)

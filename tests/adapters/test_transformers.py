@@ -78,13 +78,13 @@ def test_texts_come_back_in_their_order(text_folder, texts):
     model.eval()
     expected = np.stack([by_hand(model, tokenizer, text) for text in texts])
     np.testing.assert_allclose(p.logits, expected, atol=1e-5)
-    again = predict(text_folder, texts, labels=np.zeros(50, int), quiet=True)
-    np.testing.assert_allclose(again.logits, p.logits, atol=1e-5)
-    assert again.labels is not None
+    repeated = predict(text_folder, texts, labels=np.zeros(50, int), quiet=True)
+    np.testing.assert_allclose(repeated.logits, p.logits, atol=1e-5)
+    assert repeated.labels is not None
 
 
 def mixed(model, mode):
-    """Set modes, flags and gradients that are not all alike."""
+    """Set modes, flags and gradients that differ between layers."""
     model.train(mode == "train")
     model.bert.embeddings.train(mode != "train")
     model.classifier.weight.requires_grad_(requires_grad=False)
@@ -141,12 +141,12 @@ def test_another_device_is_refused_and_nothing_moves(text_folder, texts, state):
     assert len(p) == 50
 
 
-def test_a_folders_model_is_loaded_where_it_is_asked_for(text_folder, texts):
+def test_a_folders_model_is_loaded_on_request(text_folder, texts):
     model, _ = load_folder(text_folder, device="meta")
     assert {w.device.type for w in model.parameters()} == {"meta"}
     p = predict(text_folder, texts, device="cpu", quiet=True)
-    again = predict(text_folder, texts, quiet=True)
-    assert np.array_equal(p.logits, again.logits)
+    repeated = predict(text_folder, texts, quiet=True)
+    assert np.array_equal(p.logits, repeated.logits)
     with pytest.raises(InputError, match="torch device"):
         predict(text_folder, texts, device="nowhere")
 
@@ -357,8 +357,8 @@ def test_a_second_opinion_on_texts(text_folder):
     alone = predict(text_folder, texts, quiet=True)
     np.testing.assert_allclose(opinions.predictions.logits, alone.logits, atol=1e-5)
     model, processor = load_folder(text_folder)
-    again = td.SecondOpinion((model, processor), td.text_views(window=2))(texts)
-    np.testing.assert_allclose(again.doubts, opinions.doubts, atol=1e-5)
+    repeated = td.SecondOpinion((model, processor), td.text_views(window=2))(texts)
+    np.testing.assert_allclose(repeated.doubts, opinions.doubts, atol=1e-5)
     last = predict(
         text_folder, ["good film!", "dull plot", "fine", "bad, dull"], quiet=True
     )

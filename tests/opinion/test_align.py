@@ -1,4 +1,4 @@
-"""Rows of several stages: matched by id, or by position where that is said."""
+"""Rows of several stages: matched by id, or by position on request."""
 
 import numpy as np
 import pytest
@@ -98,7 +98,7 @@ def test_a_later_stage_may_lack_rows_until_they_are_asked_about():
         more.require_rows(ALL[: N - 5])
 
 
-def test_rows_are_matched_by_position_only_where_that_is_said():
+def test_rows_are_matched_by_position_only_on_request():
     bare = from_logits(LARGE)
     for pair in ([small(), bare], [bare, small()]):
         with pytest.raises(InputError, match=r"stage \d has none, so rows cannot be"):
@@ -114,7 +114,7 @@ def test_rows_are_matched_by_position_only_where_that_is_said():
     assert align_stages([SMALL, LARGE]).ids is None
 
 
-def test_models_beside_files_need_the_ids_of_their_rows():
+def test_models_combined_with_files_need_the_ids_of_their_rows():
     data = LARGE[ORDER]
     stages = align_stages([small(), np.asarray], data=data, ids=IDS[ORDER])
     assert np.array_equal(logits_of(stages, 0), SMALL[ORDER])

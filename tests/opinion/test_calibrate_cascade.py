@@ -1,4 +1,4 @@
-"""Calibrating a cascade: its promise against a known truth, and what is measured."""
+"""Calibrating a cascade: its promise against a known truth, and its measurements."""
 
 from functools import cache
 
@@ -79,7 +79,7 @@ def test_the_promise_is_kept_by_three_stages(target):
 
 
 @pytest.mark.soak
-def test_the_promise_is_kept_beside_lists():
+def test_the_promise_is_kept_with_shortlists():
     assert count_broken(
         {"risk": 0.1}, rows=900, draws=40, shortlist=0.9
     ) <= most_broken(40)
@@ -90,7 +90,7 @@ def test_the_promise_is_kept_beside_lists():
 @pytest.mark.parametrize("rows", [150, 1000])
 @pytest.mark.parametrize("stages", [1, 3])
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_the_promise_is_kept_whatever_is_asked(target, stages, rows, confidence):
+def test_the_promise_is_kept_for_every_target(target, stages, rows, confidence):
     options = {"stages": stages, "rows": rows, "draws": 100, "combine": "own"}
     broken_draws = count_broken(target, confidence=confidence, **options)
     assert broken_draws <= most_broken(100, 1 - confidence)
@@ -150,7 +150,7 @@ def test_lists_hold_the_truth_of_the_rows_that_go_to_a_person(options):
     assert np.mean(rates) <= 0.8 + 0.03 + 3 * error
 
 
-# --- what is measured ---------------------------------------------------------------
+# --- measurements -------------------------------------------------------------------
 
 
 def screen_and_judge(cascade, logits, labels):
@@ -363,7 +363,7 @@ GOOD = {"risk": 0.1, "costs": [0, 1, 12]}
     ],
     ids=str,
 )
-def test_what_cannot_be_asked_for_is_refused_in_a_line(change, match):
+def test_invalid_requests_are_refused_in_one_line(change, match):
     logits, labels = draw(2, 200, 0)
     options = {
         k: v for k, v in (GOOD | change).items() if v is not None or k == "costs"
@@ -388,7 +388,7 @@ def test_what_cannot_be_asked_for_is_refused_in_a_line(change, match):
     ],
     ids=str,
 )
-def test_mistakes_are_told_before_a_model_is_asked(change):
+def test_mistakes_are_reported_before_a_model_is_called(change):
     logits, labels = draw(2, 200, 0)
     asked_rows = []
     models = [lambda rows: asked_rows.append(rows) or rows] * 2
@@ -406,7 +406,7 @@ def test_numbers_of_any_kind_are_taken():
     Cascade.calibrate(logits, labels, confidence=np.float32(0.9), **other)
 
 
-def test_a_promise_that_no_policy_keeps_is_told_with_numbers():
+def test_a_promise_that_no_policy_keeps_is_refused_with_numbers():
     logits, labels = draw(2, 300, 0)
     for target in ({"risk": 1e-4}, {"joint": 1e-5}, {"trr": 0.9999}):
         ((name, value),) = target.items()
@@ -418,14 +418,14 @@ def test_a_promise_that_no_policy_keeps_is_told_with_numbers():
     assert issubclass(NoPolicyError, InputError)
 
 
-def test_too_few_rows_and_no_labels_are_told():
+def test_too_few_rows_and_missing_labels_are_reported():
     logits, labels = draw(2, 300, 0)
-    few = [z[:19] for z in logits]
+    first_rows = [z[:19] for z in logits]
     with pytest.raises(InputError, match=r"at least 20 labelled rows .* got 19"):
-        Cascade.calibrate(few, labels[:19], **GOOD)
-    few = [z[:28] for z in logits]
+        Cascade.calibrate(first_rows, labels[:19], **GOOD)
+    first_rows = [z[:28] for z in logits]
     with pytest.raises(InputError, match=r"third for the lists, .* got 28"):
-        Cascade.calibrate(few, labels[:28], shortlist=0.9, **GOOD)
+        Cascade.calibrate(first_rows, labels[:28], shortlist=0.9, **GOOD)
     with pytest.raises(LabelsMissingError, match="needs labels"):
         Cascade.calibrate(logits, **GOOD)
     with pytest.raises(LabelsMissingError, match="needs labels"):

@@ -73,7 +73,7 @@ GOOD = {"stages": ("a", "b"), "thresholds": (0.0, 1.0), "costs": (0, 1, 10)}
     ],
     ids=str,
 )
-def test_what_no_cascade_can_be_is_refused_in_a_line(change, match):
+def test_invalid_cascades_are_refused_in_one_line(change, match):
     with pytest.raises(InputError, match=match) as refusal:
         Cascade(**(GOOD | change))
     assert "\n" not in str(refusal.value)
@@ -102,8 +102,8 @@ def test_sequences_and_numbers_of_any_kind_make_the_same_cascade(change):
 def test_equal_cascades_are_equal_when_copied():
     predictions, labels = world()
     options = {"risk": 0.1, "costs": [0, 1, 10], "shortlist": 0.9}
-    cascade, again = (Cascade.calibrate(predictions, labels, **options) for _ in "ab")
-    for other in (again, copy.deepcopy(cascade), pickle.loads(pickle.dumps(cascade))):
+    cascade, twin = (Cascade.calibrate(predictions, labels, **options) for _ in "ab")
+    for other in (twin, copy.deepcopy(cascade), pickle.loads(pickle.dumps(cascade))):
         assert other == cascade
         assert {cascade: 1}[other] == 1
     assert cascade != Cascade.calibrate(predictions, labels, **options, seed=1)

@@ -1,4 +1,4 @@
-"""Whatever a cascade's file holds: it is refused in a line, or it is that cascade."""
+"""Any cascade file is either refused in one line or loads as that cascade."""
 
 import json
 from dataclasses import replace
@@ -49,24 +49,24 @@ def calibrated(kind):
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_what_is_written_is_read_again(kind, tmp_path):
+def test_written_cascades_are_read_again(kind, tmp_path):
     cascade, path = calibrated(kind), tmp_path / "cascade.json"
     cascade.save(path)
-    again = td.Cascade.load(path)
-    assert again == cascade
-    assert hash(again) == hash(cascade)
-    assert repr(again) == repr(cascade)
-    assert to_json(again) == path.read_text()
+    loaded = td.Cascade.load(path)
+    assert loaded == cascade
+    assert hash(loaded) == hash(cascade)
+    assert repr(loaded) == repr(cascade)
+    assert to_json(loaded) == path.read_text()
     stages = [SMALL, LARGE][: len(cascade.stages)]
-    decisions, decisions_again = cascade.screen(stages), again.screen(stages)
+    decisions, decisions_again = cascade.screen(stages), loaded.screen(stages)
     for name in ("scores", "accepted", "predicted", "passes", "costs", "goes_to"):
         assert np.array_equal(getattr(decisions, name), getattr(decisions_again, name))
     if cascade.shortlist is not None:
         assert np.array_equal(decisions.shortlist, decisions_again.shortlist)
     if cascade.measured is not None:
-        assert again.measured == cascade.measured
-        assert again.measured.policies.shape == cascade.measured.policies.shape
-        assert again.measured.tested.shape == cascade.measured.tested.shape
+        assert loaded.measured == cascade.measured
+        assert loaded.measured.policies.shape == cascade.measured.policies.shape
+        assert loaded.measured.tested.shape == cascade.measured.tested.shape
 
 
 def thinned(cascade):
@@ -82,7 +82,7 @@ def thinned(cascade):
 
 
 def use(cascade):
-    """Do with a cascade what may be done with one; only mistakes are told."""
+    """Use a cascade in every way; only library errors may be raised."""
     assert isinstance(repr(cascade), str)
     assert cascade == cascade
     assert hash(cascade) == hash(cascade)
@@ -126,10 +126,12 @@ def test_a_tampered_cascade_is_refused_or_whole(kind, monkeypatch):
             continue
         assert change[-1] != "twice", change
         use(cascade)
-        again = to_json(cascade)
-        same = tampered_documents.same(without_defaults(again), without_defaults(text))
+        rewritten = to_json(cascade)
+        same = tampered_documents.same(
+            without_defaults(rewritten), without_defaults(text)
+        )
         assert same, change
-        monkeypatch.setattr(envelope, "read_bounded", lambda *_, again=again: again)
+        monkeypatch.setattr(envelope, "read_bounded", lambda *_, again=rewritten: again)
         assert Cascade.load("cascade.json") == cascade, change
         accepted_count += 1
     assert accepted_count
@@ -181,7 +183,7 @@ def changed(cascade, path, *at, value):
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused(at, value, tmp_path):
+def test_invalid_values_are_refused(at, value, tmp_path):
     path = changed(calibrated("lists"), tmp_path / "cascade.json", *at, value=value)
     with pytest.raises(FileError, match=r"the cascade in .* is not valid") as refusal:
         Cascade.load(path)

@@ -46,16 +46,16 @@ def test_only_rows_in_doubt_are_asked_about_and_once(server, tmp_path):
     two = td.Cascade.calibrate(
         [small(), model], risk=0.05, costs=[0, 1, 10], combine="own", **options
     )
-    assert len(server.asked) == N  # all of them, to calibrate
-    again = endpoint(server, answers=tmp_path / "others.jsonl")
-    server.asked.clear()
-    decisions = two.screen([small(), again], **options)
+    assert len(server.requests) == N  # all of them, to calibrate
+    repeated = endpoint(server, answers=tmp_path / "others.jsonl")
+    server.requests.clear()
+    decisions = two.screen([small(), repeated], **options)
     doubted = np.flatnonzero(two.screen([small()]).goes_to == "stage 2")
     assert sorted(server.texts) == sorted(TEXTS[i] for i in doubted)
     assert 0 < len(doubted) < N
-    server.asked.clear()
-    decisions_by_file = two.screen([small(), again], **options)
-    assert not server.asked
+    server.requests.clear()
+    decisions_by_file = two.screen([small(), repeated], **options)
+    assert not server.requests
     np.testing.assert_array_equal(decisions_by_file.scores, decisions.scores)
 
 
@@ -69,7 +69,7 @@ def test_other_choices_are_refused_before_any_call(server):
             data=TEXTS,
             ids=np.arange(N),
         )
-    assert not server.asked
+    assert not server.requests
 
 
 def test_the_command_line_asks_within_a_budget_and_goes_on(server, run, tmp_path):
@@ -87,14 +87,14 @@ def test_the_command_line_asks_within_a_budget_and_goes_on(server, run, tmp_path
     assert stopped.returncode == 2
     assert "150 rows are answered, 250 are left" in stopped.stderr
     assert not (tmp_path / "two.json").exists()
-    assert len(server.asked) == 150
+    assert len(server.requests) == 150
     process = run(*line, "--max-calls", "400", cwd=tmp_path)
     assert process.returncode == 0, process.stderr
-    assert len(server.asked) == N
+    assert len(server.requests) == N
     screen = ["screen", "small.csv", "llm.json", "--gate", "two.json", "--text"]
     screen += ["review", "--class-names", "names.txt", "-o", "decided.csv"]
     assert run(*screen, cwd=tmp_path).returncode == 0
-    assert len(server.asked) == N  # all answers are kept
+    assert len(server.requests) == N  # all answers are kept
     decided = pl.read_csv(tmp_path / "decided.csv")
     assert set(decided["goes_to"].drop_nulls()) <= {"a person"}
     bare = run(*line[:3], "--costs", "0,1,10", "--risk", "10%", "-o", "x", cwd=tmp_path)

@@ -55,7 +55,7 @@ def test_log_probs_are_the_log_softmax_in_more_digits(kind):
 
 
 @pytest.mark.parametrize("classes", [2, 3, 8, 33, 1000])
-def test_a_row_does_not_depend_on_the_rows_beside_it(classes):
+def test_a_row_does_not_depend_on_its_neighbours(classes):
     """To the bit: that is what makes asking lazily the same as asking about all."""
     rng = np.random.default_rng(classes)
     z = (9 * rng.normal(size=(150, classes))).astype(np.float32)
@@ -93,7 +93,7 @@ MODELS = {
 
 
 def one_row(ask, gate, row):
-    """A second opinion on one row, as its rule is told."""
+    """A second opinion on one row, computed as documented."""
     margins, threshold = gate.margins, gate.threshold
     total, predicted = 0.0, None
     for k in range(1 + len(ask.views)):

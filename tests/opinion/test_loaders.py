@@ -46,7 +46,7 @@ def opinions_on_rows():
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_batches_say_what_all_rows_say(form, opinions_on_rows):
+def test_batches_report_what_all_rows_report(form, opinions_on_rows):
     data, options = FORMS[form]
     opinions = SecondOpinion(NET, image_views(5), batch_size=64, **options)(data())
     np.testing.assert_allclose(
@@ -123,7 +123,7 @@ def test_texts_in_batches():
         assert opinions.predictions.labels.tolist() == labels.tolist()
 
 
-def test_one_hot_labels_beside_rows(opinions_on_rows):
+def test_one_hot_labels_of_rows(opinions_on_rows):
     opinions = SecondOpinion(NET, image_views(5))(IMAGES, HOT.numpy())
     assert np.array_equal(
         opinions.predictions.labels, opinions_on_rows.predictions.labels

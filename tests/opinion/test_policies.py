@@ -1,4 +1,4 @@
-"""Policies of a cascade, against every row walked by itself in plain Python."""
+"""Policies of a cascade, against a row-by-row walk in plain Python."""
 
 import math
 from itertools import product
@@ -45,17 +45,17 @@ def thresholds_to_try(stages, seed=0):
 
 def walk_row(doubts, wrong, thresholds, costs, *, separate):
     """One row: what it costs, whether it is accepted and wrong, and who was asked."""
-    cost, asked, is_wrong = 0.0, [], None
+    cost, visited, is_wrong = 0.0, [], None
     for k, threshold in enumerate(thresholds):
         later = [t for t in thresholds[k:] if t > -INF]
         settles = threshold > -INF if separate else bool(later)
         if not settles:
             continue
         cost, is_wrong = cost + costs[k], bool(wrong[k])
-        asked.append(k)
+        visited.append(k)
         if threshold > -INF and doubts[k] <= threshold:
-            return cost, True, is_wrong, asked
-    return cost + costs[-1], False, is_wrong, asked
+            return cost, True, is_wrong, visited
+    return cost + costs[-1], False, is_wrong, visited
 
 
 def by_hand(stage_doubts, costs, thresholds):
@@ -79,7 +79,7 @@ def by_hand(stage_doubts, costs, thresholds):
 
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("stages", [1, 2, 3])
-def test_counts_are_those_of_every_row_by_itself(stages, separate):
+def test_counts_are_those_of_a_walk_row_by_row(stages, separate):
     for seed in range(3):
         stage_doubts = awkward_doubts(60, stages, separate=separate, seed=seed)
         costs = np.sort(np.random.default_rng(seed).integers(0, 9, stages + 1)).tolist()
@@ -138,7 +138,7 @@ def test_at_minus_infinity_no_row_stops():
     assert accepts(doubts, INF).tolist() == [True, True, True]
 
 
-def test_a_stage_is_asked_where_its_answer_can_settle_a_row():
+def test_a_stage_is_asked_only_if_its_answer_can_settle_a_row():
     for thresholds in product([-INF, 0.0, INF], repeat=3):
         stopping = [k for k, at in enumerate(thresholds) if at > -INF]
         assert asked_stages(thresholds, separate=True) == stopping
@@ -176,7 +176,7 @@ def policy_counts(rates, costs, *, accepted=None):
     )
 
 
-def test_the_front_is_what_nothing_beats():
+def test_the_front_has_the_undominated_policies():
     """By the definition, every policy against every other."""
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -254,9 +254,9 @@ def test_policies_are_listed_by_falling_cost_after_safer_ones(target, separate):
     value = 0.8 if target == "trr" else 0.1
     options = {"rows": 1200, "delta": 0.1}
     listed = list_policies(stage_doubts, costs, target, value, **options)
-    again = count_some(stage_doubts, costs, listed.thresholds)
+    repeated = count_some(stage_doubts, costs, listed.thresholds)
     for name in FIELDS:
-        np.testing.assert_allclose(getattr(again, name), getattr(listed, name))
+        np.testing.assert_allclose(getattr(repeated, name), getattr(listed, name))
     assert (listed.accepted > 0).all()
     denominator = listed.denominator(target)
     expected = stats.binom.cdf(

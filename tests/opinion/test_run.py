@@ -109,13 +109,13 @@ class Counting:
     """A model that knows its answers, and keeps which rows it was asked about."""
 
     def __init__(self, predictions):
-        self.said, self.rows, self.sizes = predictions, [], []
+        self.predictions, self.rows, self.sizes = predictions, [], []
 
     def __call__(self, rows):
         indices = np.asarray(rows)[:, 0]
         self.rows += indices.tolist()
         self.sizes.append(len(indices))
-        return self.said[indices]
+        return self.predictions[indices]
 
 
 def same(decisions, expected):
@@ -127,7 +127,7 @@ def same(decisions, expected):
 @pytest.mark.parametrize("combine", ["average", "own"])
 @pytest.mark.parametrize("stages", [1, 2, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_asked_lazily_or_in_full_it_is_its_rule_row_by_row(kind, stages, combine):
+def test_lazily_or_in_full_it_follows_its_rule_row_by_row(kind, stages, combine):
     predictions, _ = world(kind, stages)
     cascade = middle(predictions, combine)
     full = cascade.screen(predictions)
@@ -186,17 +186,19 @@ def test_the_same_model_at_views_is_a_cascade_too():
 
 def test_stages_that_cannot_settle_a_row_are_not_asked():
     predictions, _ = world("double", 3)
-    for combine, thresholds, asked in (
+    for combine, thresholds, stages_asked in (
         ("average", (-INF, -1.0, -INF), [0, 1]),
         ("own", (-INF, -1.0, -INF), [1]),
         ("own", (-1.0, -INF, 0.0), [0, 2]),
         ("average", (-1.0, -INF, 0.0), [0, 1, 2]),
     ):
         cascade = Cascade(names(3), thresholds, costs(3), combine=combine)
-        assert cascade.asked == asked
+        assert cascade.asked == stages_asked
         models = [Counting(stage) for stage in predictions]
         decisions = cascade.screen(models, data=np.arange(N)[:, None])
-        assert [bool(model.rows) for model in models] == [k in asked for k in range(3)]
+        assert [bool(model.rows) for model in models] == [
+            k in stages_asked for k in range(3)
+        ]
         expected = [by_hand(cascade, predictions, row) for row in range(N)]
         assert decisions.accepted.tolist() == [row[1] for row in expected]
         assert decisions.passes.tolist() == [row[3] for row in expected]
@@ -273,7 +275,7 @@ def test_what_it_says_are_predictions_with_names_ids_and_labels():
     assert not single.from_probabilities
 
 
-def test_classes_in_another_order_are_told_by_their_names():
+def test_classes_in_another_order_are_matched_by_name():
     predictions, _ = world("double", classes=3)
     order = [2, 0, 1]
     cascade = middle(predictions, classes=("x", "y", "z"))
@@ -321,7 +323,7 @@ def test_lists_are_for_rows_that_go_to_a_person():
 
 
 def fixed(rows):
-    """A function whose answer to a row does not depend on the rows beside it."""
+    """A function whose answer to a row does not depend on other rows."""
     weights = np.random.default_rng(1).normal(size=(6, 3))
     return (np.asarray(rows)[:, :, None] * weights).sum(1)
 
@@ -329,7 +331,7 @@ def fixed(rows):
 ROWS = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float32)
 
 
-def test_a_scikit_learn_model_beside_a_function():
+def test_a_scikit_learn_model_with_a_function():
     from sklearn.tree import DecisionTreeClassifier
 
     tree = DecisionTreeClassifier(max_depth=3).fit(ROWS * 0.7, fixed(ROWS).argmax(1))

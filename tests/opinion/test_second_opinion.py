@@ -189,8 +189,8 @@ def test_models_of_every_kind(tmp_path):
     opinion = SecondOpinion(net, image_views(5), batch_size=7)(images)
     assert net.training
     assert opinion.doubts.shape == (20, 6)
-    again = SecondOpinion(net, image_views(5))(images.numpy())
-    np.testing.assert_allclose(again.doubts, opinion.doubts, rtol=1e-4, atol=1e-5)
+    repeated = SecondOpinion(net, image_views(5))(images.numpy())
+    np.testing.assert_allclose(repeated.doubts, opinion.doubts, rtol=1e-4, atol=1e-5)
     torch.onnx.export(
         net.eval(), (images,), tmp_path / "net.onnx", dynamo=False,
         input_names=["x"], output_names=["logits"], dynamic_axes={"x": {0: "n"}},
@@ -217,8 +217,10 @@ def test_tables_keep_their_kind():
     tensor = torch.randn(30, 4)
     net = torch.nn.Linear(4, 3)
     ours = SecondOpinion(net, table_views(tensor))(tensor)
-    again = SecondOpinion(net, table_views(tensor))(tensor.numpy().astype(np.float64))
-    np.testing.assert_allclose(ours.doubts, again.doubts, rtol=1e-4, atol=1e-5)
+    repeated = SecondOpinion(net, table_views(tensor))(
+        tensor.numpy().astype(np.float64)
+    )
+    np.testing.assert_allclose(ours.doubts, repeated.doubts, rtol=1e-4, atol=1e-5)
 
 
 def test_a_view_that_turns_every_answer_does_not_change_nothing():
@@ -269,9 +271,9 @@ def test_mistakes_are_named():
         Margins(("a",), (1.0,), (-2.0,))
     with pytest.raises(InputError, match="answers to"):
         SecondOpinion(lambda r: r[:1], [View("a", lambda r: r)])(np.eye(3))
-    for bad in (None, View("a", len), len):
+    for views in (None, View("a", len), len):
         with pytest.raises(InputError, match="a list of views"):
-            SecondOpinion(lambda r: r, bad)
+            SecondOpinion(lambda r: r, views)
     for data in ("text", 3):
         with pytest.raises(InputError, match="counted and picked"):
             ask(data)

@@ -56,7 +56,7 @@ def test_classes_in_another_order_are_brought_into_one():
     assert with_holes.labels.tolist() == np.where(ALL % 2, -1, LABELS).tolist()
 
 
-def test_models_too_say_what_their_classes_are_called():
+def test_models_also_provide_class_names():
     def small_model(rows):
         return from_logits(SMALL[rows[:, 0]], class_names=NAMES)
 
@@ -110,7 +110,7 @@ def test_classes_are_compared_without_outer_blanks():
     assert stages.labels.tolist() == LABELS.tolist()
 
 
-def test_what_a_network_calls_choices_are_not_its_classes():
+def test_choices_of_a_network_are_not_its_classes():
     class Network:
         choices = ("conv", "pool")
 
@@ -260,7 +260,7 @@ def test_a_single_file_needs_no_ids(tmp_path):
     ],
     ids=lambda value: str(type(value).__name__),
 )  # fmt: skip
-def test_what_is_not_a_stage_is_refused_in_a_line(stage, match):
+def test_invalid_stages_are_refused_in_one_line(stage, match):
     with pytest.raises(TrustDoctorError, match=match) as refusal:
         align_stages([SMALL, stage])
     assert "\n" not in str(refusal.value)
@@ -276,7 +276,7 @@ def test_what_is_not_a_stage_is_refused_in_a_line(stage, match):
         (LogisticRegression(), "fit"),
     ],
 )
-def test_what_a_model_does_wrong_is_told_in_a_line(model, match):
+def test_a_models_mistakes_are_reported_in_one_line(model, match):
     with pytest.raises(InputError, match=match) as refusal:
         align_stages([model], data=SMALL).ask(0, ALL)
     assert "\n" not in str(refusal.value)
@@ -288,7 +288,7 @@ def test_stages_come_as_a_list(stages):
         align_stages(stages)
 
 
-def test_stages_are_named_as_told_by_their_files_or_by_number():
+def test_stages_are_named_by_option_file_or_number():
     mixed = name_stages([SMALL, "a/b.csv", np.asarray], None)
     assert mixed == ("stage 1", "b", "stage 3")
     assert name_stages(["s/p.csv", "l/p.csv"], None) == ("s", "l")
@@ -336,7 +336,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("batch_size", [1, 7, 256])
-def test_rows_come_in_any_form_that_can_be_picked(form, batch_size):
+def test_rows_may_have_any_form_that_can_be_indexed(form, batch_size):
     make, model = FORMS[form]
     data, sizes = make(), []
 
@@ -373,7 +373,7 @@ def test_data_are_for_models_and_there_are_some():
             align_stages([np.asarray], data=SMALL, batch_size=size)
 
 
-def test_progress_is_told():
+def test_progress_is_reported():
     reports = []
     stages = align_stages(
         [np.asarray, np.asarray], data=SMALL, batch_size=20, names=["a", "b"],

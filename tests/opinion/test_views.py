@@ -22,8 +22,8 @@ def test_images_are_flipped_and_shifted_with_reflected_edges():
     for name, view in views.items():
         down, right = WAYS[name.removeprefix("flip").strip()]
         moved = padded[:, :, 1 - down : 9 - down, 1 - right : 9 - right]
-        wanted = moved[..., ::-1] if name in flips else moved
-        assert np.array_equal(view(IMAGES), wanted), name
+        expected = moved[..., ::-1] if name in flips else moved
+        assert np.array_equal(view(IMAGES), expected), name
     right = views["right"](IMAGES)
     assert (right[..., 1:] == IMAGES[..., :-1]).all()
     assert (right[..., 0] == IMAGES[..., 1]).all()  # reflected, not repeated
@@ -46,7 +46,7 @@ def test_layouts_and_libraries_agree(count):
     assert moved["right"][0, 0, 0, 2] == 1
 
 
-def test_texts_are_said_otherwise():
+def test_texts_are_rephrased():
     views = {v.name: v for v in text_views(window=2, paraphrase=lambda t: t[::-1])}
     (text,) = views["first words"](["One two  THREE!"])
     assert text == "One two"

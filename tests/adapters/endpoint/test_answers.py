@@ -13,15 +13,15 @@ import trustdoctor as td
 from trustdoctor.errors import FileError, InputError, OutputError
 
 
-def test_what_was_answered_is_not_asked_again(server, tmp_path):
+def test_answered_rows_are_not_asked_again(server, tmp_path):
     path = tmp_path / "answers.jsonl"
     model = endpoint(server, answers=path)
     first = model(["a", "bb", "a"])
-    assert len(server.asked) == 2
-    for again in (model, endpoint(server, answers=str(path))):
-        answers = again(["bb", "a", "a"])
+    assert len(server.requests) == 2
+    for same_model in (model, endpoint(server, answers=str(path))):
+        answers = same_model(["bb", "a", "a"])
         assert np.array_equal(answers.logits, first.logits[[1, 0, 0]])
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
     model(["a", "ccc"])
     assert server.texts[2:] == ["ccc"]
     assert sorted(file.name for file in tmp_path.iterdir()) == [
@@ -50,10 +50,10 @@ def test_answers_behind_a_link_are_neither_followed_nor_replaced(server, tmp_pat
         endpoint(server, answers=link)(["a"])
     assert link.is_symlink()
     assert not other.exists()
-    assert not server.asked
+    assert not server.requests
 
 
-def test_a_changed_question_is_asked_anew(server, tmp_path):
+def test_a_changed_question_is_asked_again(server, tmp_path):
     model = endpoint(server, answers=tmp_path / "answers.jsonl")
     changes = (
         {"model": "large"},
@@ -66,10 +66,10 @@ def test_a_changed_question_is_asked_anew(server, tmp_path):
     model(["a"])
     for i, change in enumerate(changes):
         replace(model, **change)(["a"])
-        assert len(server.asked) == i + 2, change
+        assert len(server.requests) == i + 2, change
     same = {"retries": 0, "workers": 1, "timeout": 9.0, "url": server.url + "/"}
     replace(model, **same, key_env="OTHER")(["a"])
-    assert len(server.asked) == 1 + len(changes)
+    assert len(server.requests) == 1 + len(changes)
 
 
 def test_the_file_of_answers_is_one_of_responses(server, tmp_path, run):
@@ -81,7 +81,7 @@ def test_the_file_of_answers_is_one_of_responses(server, tmp_path, run):
     assert answers.predicted_names.tolist() == [
         CHOICES[i] for i in predictions.predicted
     ]
-    np.testing.assert_allclose(  # what is certain of it: not divided by anything
+    np.testing.assert_allclose(  # exact: not normalised
         answers.confidence, 0.9 * by_hand(texts).max(1), rtol=1e-9
     )
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -103,7 +103,7 @@ def test_a_torn_last_line_is_ignored_and_rewritten(server, tmp_path, share):
     cut = start + max(1, int(share * (len(complete) - 1 - start)))
     path.write_bytes(complete[:cut])
     predictions = endpoint(server, answers=path)(["a", "bb"])
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
     assert path.read_bytes() == complete[:cut]  # nothing was to be written
     predictions = endpoint(server, answers=path)(["a", "bb", "ccc"])
     np.testing.assert_allclose(probs_of(predictions), by_hand(["a", "bb", "ccc"]))
@@ -121,7 +121,7 @@ def test_another_file_is_refused_and_left_as_it_is(server, tmp_path, content):
     with pytest.raises(FileError, match="something else in line 1"):
         endpoint(server, answers=path)(["a"])
     assert path.read_bytes() == content
-    assert not server.asked
+    assert not server.requests
 
 
 def test_an_answer_that_was_changed_is_named(server, tmp_path):
@@ -132,7 +132,7 @@ def test_an_answer_that_was_changed_is_named(server, tmp_path):
         endpoint(server, answers=path)(["a"])
 
 
-def test_a_file_that_was_replaced_is_read_anew(server, tmp_path):
+def test_a_replaced_file_is_read_again(server, tmp_path):
     path = tmp_path / "answers.jsonl"
     model = endpoint(server, answers=path)
     model(["a", "bb"])
@@ -143,7 +143,7 @@ def test_a_file_that_was_replaced_is_read_anew(server, tmp_path):
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_a_full_disk_is_said_and_leaves_whole_lines(server, tmp_path):
+def test_a_full_disk_is_reported_and_leaves_complete_lines(server, tmp_path):
     path = tmp_path / "answers.jsonl"
     model = endpoint(server, answers=path, workers=1)
     with pytest.raises(OutputError, match=r"The answers in it are kept; make room"):
@@ -154,16 +154,14 @@ def test_a_full_disk_is_said_and_leaves_whole_lines(server, tmp_path):
     assert all(json.loads(line) for line in content.splitlines())
 
 
-def test_an_answers_file_that_cannot_be_is_refused_before_anything_is_asked(
-    server, tmp_path
-):
+def test_an_invalid_answers_file_is_refused_before_any_request(server, tmp_path):
     for path in (tmp_path, tmp_path / "absent" / "answers.jsonl"):
         with pytest.raises(OutputError, match="cannot write"):
             endpoint(server, answers=path)(["a"])
-    assert not server.asked
+    assert not server.requests
 
 
-def test_a_budget_ends_the_run_and_what_was_answered_is_kept(server, tmp_path):
+def test_a_budget_ends_the_run_and_answers_are_kept(server, tmp_path):
     path = tmp_path / "answers.jsonl"
     texts = [f"text {'x' * i}" for i in range(10)]
     model = endpoint(server, answers=path, max_calls=4)
@@ -175,7 +173,7 @@ def test_a_budget_ends_the_run_and_what_was_answered_is_kept(server, tmp_path):
             f"max_calls=4 is spent: 5 rows are answered, 6 are left. The answers are "
             f"kept in {path}; raise max_calls, and run again."
         )
-        assert len(server.asked) == 4
+        assert len(server.requests) == 4
     model(server.texts)  # which costs nothing
     np.testing.assert_allclose(
         probs_of(replace(model, max_calls=10)(texts)), by_hand(texts), rtol=1e-12
@@ -188,12 +186,12 @@ def test_repeated_and_failed_calls_are_part_of_the_budget(server, tmp_path, paus
     server.faults = [503, 503, 503]
     with pytest.raises(InputError, match=r"=4 is spent: 1 rows are answered, 1 are"):
         endpoint(server, answers=path, max_calls=4, workers=1)(["a", "b"])
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
     assert len(pauses) == 3
     server.faults = [503]
     with pytest.raises(InputError, match="=5 is spent: 1 rows"):
         endpoint(server, answers=path, max_calls=5, workers=1)(["a", "b"])
-    assert len(server.asked) == 5
+    assert len(server.requests) == 5
     assert (tmp_path / "answers.jsonl.calls").stat().st_size == 5
 
 

@@ -1,4 +1,4 @@
-"""Calls that fail: what is tried again, what is said, and where the key goes."""
+"""Failing calls: retries, error messages, and where the key is sent."""
 
 import json
 import math
@@ -31,11 +31,11 @@ from trustdoctor.errors import FileError, InputError
 @pytest.mark.parametrize(
     "fault", [408, 409, 429, 500, 502, 503, 529, "close", "cut", "cut chunk"]
 )
-def test_what_may_pass_is_tried_again(server, pauses, fault):
+def test_transient_failures_are_retried(server, pauses, fault):
     server.faults = [fault, fault]
     predictions = endpoint(server)(["four"])
     np.testing.assert_allclose(probs_of(predictions), by_hand(["four"]))
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
     assert 0.25 <= pauses[0] <= 0.5
     assert 0.5 <= pauses[1] <= 1.0
 
@@ -48,7 +48,7 @@ def test_an_answer_may_come_in_chunks(server):
 def test_pauses_grow_and_differ(server, pauses):
     server.faults = [500] * 40
     refusal = refused(server, retries=11)
-    assert len(server.asked) == 12
+    assert len(server.requests) == 12
     assert "answered 500 to row 0: told to fail. Calls made: 12. See" in refusal
     grown = [min(0.5 * 2**i, 30) for i in range(11)]
     assert all(
@@ -90,9 +90,9 @@ def test_answers_that_do_not_come_in_time(server, pauses):
 
 
 def test_a_server_that_is_not_there(pauses):
-    with serving(say) as gone:
+    with serving(say) as stopped_server:
         pass
-    refusal = refused(gone, retries=2)
+    refusal = refused(stopped_server, retries=2)
     assert "did not answer row 0: Connection refused. Calls made: 3." in refusal
     assert len(pauses) == 2
 
@@ -111,10 +111,10 @@ def test_a_missing_key_is_named(server, monkeypatch):
     assert "in key_env" in refused(server, key_env="")
     server.faults = [403]
     assert "answered 403" in refused(server)
-    assert len(server.asked) == 4  # none twice
+    assert len(server.requests) == 4  # none twice
 
 
-def test_an_unknown_model_is_named_with_those_that_are_known(server):
+def test_an_unknown_model_is_named_with_the_available_ones(server):
     refusal = refused(server, model="big")
     assert "answered 404 to row 0: no model big. Name a model that GET" in refusal
     assert refusal.endswith("/v1/models lists: tiny, large.")
@@ -147,7 +147,7 @@ def test_other_addresses_are_not_a_servers(server):
 def test_nonsense_is_refused_once(server, body, match):
     server.faults = [(200, {}, body)]
     assert match in refused(server)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_server_without_log_probabilities_is_refused(server, tmp_path, change)
     assert "answered row 0 without log-probabilities" in refusal
     assert "though asked for them" in refusal
     assert not path.read_bytes()  # a better server is asked again
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -192,13 +192,13 @@ def test_probabilities_above_1_are_refused_as_in_a_file(
     server.faults = [(200, {}, body)]
     assert reason in refused(server, answers=path)
     assert not path.read_bytes()
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     responses.write_text(json.dumps(body) + "\n")
     with pytest.raises(FileError, match=reason):
         td.read(responses, choices=CHOICES)
 
 
-def test_what_rounding_adds_to_1_is_divided_out(server, tmp_path):
+def test_sums_that_rounding_moves_from_1_are_divided_out(server, tmp_path):
     body = completion({"yes": 0.7, "no": 0.305})
     server.faults = [(200, {}, body)]
     shares = probs_of(endpoint(server)(["a"]))
@@ -208,13 +208,13 @@ def test_what_rounding_adds_to_1_is_divided_out(server, tmp_path):
     assert td.read(path, choices=CHOICES).confidence[0] == pytest.approx(0.7 / 1.005)
 
 
-def test_a_model_that_thinks_first_is_not_taken_for_a_silent_one(server):
+def test_a_model_that_thinks_first_is_not_mistaken_for_a_silent_one(server):
     thinking = {**completion({})["choices"][0], "finish_reason": "length"}
     server.faults = [(200, {}, {"choices": [thinking]})]
     assert "without log-probabilities" in refused(server)
 
 
-def test_what_a_server_says_is_shown_in_part_and_cannot_steer(server):
+def test_a_servers_message_is_shortened_and_escaped(server):
     message = "\x1b[31mred\u202e\n" + "y" * 1000
     server.faults = [(400, {}, {"error": {"message": message}})]
     refusal = refused(server)
@@ -231,10 +231,10 @@ def test_what_a_server_says_is_shown_in_part_and_cannot_steer(server):
 def test_an_error_stops_all_workers(server):
     server.faults, server.delay = [400], 0.02
     refused(server, [f"text {i}" for i in range(60)], workers=3)
-    assert len(server.asked) <= 6
+    assert len(server.requests) <= 6
 
 
-def test_an_error_says_what_became_of_the_answers_before(server, tmp_path):
+def test_an_error_says_where_earlier_answers_are_kept(server, tmp_path):
     texts = ["a", "b", "c"]
     server.faults = [(200, {}, completion({"yes": 1.0})), 400]
     refusal = refused(server, texts, workers=1)
@@ -282,12 +282,12 @@ def test_no_key_is_sent_where_none_is_set(server, monkeypatch):
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\nX-Evil: 1", f"{KEY} b", f"{KEY}é"])
-def test_a_key_that_no_header_takes_is_not_shown(server, monkeypatch, key):
+def test_a_key_that_is_invalid_in_a_header_is_not_shown(server, monkeypatch, key):
     monkeypatch.setenv("OPENAI_API_KEY", key)
     refusal = refused(server)
     assert "OPENAI_API_KEY" in refusal
     assert KEY not in refusal
-    assert not server.asked
+    assert not server.requests
 
 
 @pytest.mark.parametrize("scheme", ["http", "HTTP"])
@@ -308,12 +308,12 @@ def test_redirects_are_not_followed(server, monkeypatch):
             refusal = refused(server)
             assert f"answered {status}" in refusal
             assert f"here to {other.url}/chat/completions; give the URL" in refusal
-        assert not other.asked
+        assert not other.requests
         assert not other.paths
-    assert len(server.asked) == 5
+    assert len(server.requests) == 5
 
 
-def test_a_server_on_this_machine_is_asked_directly(server, monkeypatch):
+def test_a_local_server_is_called_directly(server, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
@@ -336,7 +336,7 @@ def certificate(tmp_path):
     return files
 
 
-def test_a_server_is_asked_where_its_certificate_is_trusted(
+def test_a_server_is_called_if_its_certificate_is_trusted(
     server, certificate, monkeypatch, pauses
 ):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -347,7 +347,7 @@ def test_a_server_is_asked_where_its_certificate_is_trusted(
     refusal = refused(server, url=url)
     assert "cannot be trusted: self-signed certificate" in refusal
     assert not pauses
-    assert not server.asked
+    assert not server.requests
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     np.testing.assert_allclose(
         probs_of(endpoint(server, url=url)(["four"])), by_hand(["four"])

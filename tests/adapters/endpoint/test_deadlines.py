@@ -1,4 +1,4 @@
-"""Servers that never come to an end, and answers that are no HTTP: one line each."""
+"""Servers that never finish, and answers that are not HTTP: a one-line error each."""
 
 import gzip
 import json
@@ -26,10 +26,10 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 class Script:
-    """A server that reads some bytes of a request, and sends what it was told to."""
+    """A server that reads some bytes of a request and sends scripted bytes."""
 
-    def __init__(self, start=b"", again=b"", *, pause=0.02, reads=True):
-        self._start, self._again, self._pause = start, again, pause
+    def __init__(self, start=b"", repeated=b"", *, pause=0.02, reads=True):
+        self._start, self._repeated, self._pause = start, repeated, pause
         self._reads, self._over = reads, threading.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
@@ -55,7 +55,7 @@ class Script:
         until = time.monotonic() + FOR_EVER
         with connection:
             try:
-                if self._reads:  # to its end: what is left would reset the connection
+                if self._reads:  # to the end: unread bytes would reset the connection
                     request = connection.makefile("rb")
                     lines = list(iter(request.readline, b"\r\n"))
                     sizes = [
@@ -63,16 +63,16 @@ class Script:
                     ]
                     request.read(sum(sizes))
                 connection.sendall(self._start)
-                while self._again is not None and time.monotonic() < until:
+                while self._repeated is not None and time.monotonic() < until:
                     if self._over.wait(self._pause):
                         return
-                    connection.sendall(self._again)
+                    connection.sendall(self._repeated)
             except OSError:
                 return
 
 
 def refusal_of(server, **options):
-    """The one line that a run ends with, long before the server comes to its end."""
+    """Return the single error line of a run that ends long before the server does."""
     fields = {"url": server.url, "model": "tiny", "choices": CHOICES}
     began = time.monotonic()
     with pytest.raises(InputError) as refusal:
@@ -110,8 +110,8 @@ def test_a_timeout_is_for_the_whole_call(drip):
 
 @pytest.mark.parametrize("drip", ["continue", "headers", "chunks"])
 def test_a_flood_ends_as_well(drip):
-    start, again = DRIPS[drip]
-    with Script(start, again * 1000, pause=0) as server:
+    start, repeated = DRIPS[drip]
+    with Script(start, repeated * 1000, pause=0) as server:
         refusal = refusal_of(server)
     assert (
         "timed out" in refusal
@@ -121,7 +121,7 @@ def test_a_flood_ends_as_well(drip):
 
 
 def test_a_server_that_does_not_read_is_given_up():
-    with Script(again=b"", reads=False) as server:
+    with Script(repeated=b"", reads=False) as server:
         assert "timed out" in refusal_of(server, prompt="{text}" + "x" * 50_000_000)
 
 
@@ -135,10 +135,10 @@ def test_the_timeout_of_a_client_is_for_the_whole_call(drip):
 
 
 def test_another_address_has_the_time_that_is_left(monkeypatch):
-    tried = []
+    timeouts = []
 
     def connect(_address, timeout, *_):
-        tried.append(timeout)
+        timeouts.append(timeout)
         time.sleep(SOON / 4)
         raise TimeoutError
 
@@ -147,8 +147,8 @@ def test_another_address_has_the_time_that_is_left(monkeypatch):
     monkeypatch.setattr(socket, "create_connection", connect)
     reply = HttpClient("http://a.example/v1", timeout=SOON).call("GET", "/models")
     assert (reply.status, reply.text) == (0, "timed out")
-    assert len(tried) < 10
-    assert tried == sorted(tried, reverse=True)
+    assert len(timeouts) < 10
+    assert timeouts == sorted(timeouts, reverse=True)
 
 
 ANSWERS = {
@@ -180,7 +180,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_odd_answers_are_told_in_one_line(answer):
+def test_odd_answers_are_reported_in_one_line(answer):
     with Script(ANSWERS[answer], None) as server:
         refusal = refusal_of(server, timeout=FOR_EVER)
     assert server.url in refusal
@@ -224,7 +224,7 @@ def test_odd_waits_are_waits_or_none(after, pauses):
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example", ".example"])
-def test_names_that_no_server_has_are_told_in_one_line(host):
+def test_unknown_hosts_are_reported_in_one_line(host):
     class Named:
         url = f"http://{host}/v1"
 

@@ -47,7 +47,7 @@ def test_the_request_is_as_written(server):
         extra={"top_logprobs": 5, "temperature": None, "seed": 1},
     )
     model(["a {choices} {text} %s"])
-    (request,) = server.asked
+    (request,) = server.requests
     assert request == {
         "model": "tiny",
         "messages": [
@@ -103,7 +103,7 @@ def test_rows_come_in_many_forms(server, form):
 def test_rows_that_are_not_texts_are_refused(server, rows, match):
     with pytest.raises(InputError, match=match):
         endpoint(server)(rows)
-    assert not server.asked
+    assert not server.requests
 
 
 def test_as_many_calls_at_once_as_there_are_workers(server):
@@ -117,7 +117,7 @@ def test_as_many_calls_at_once_as_there_are_workers(server):
     assert Counter(server.texts) == Counter(texts * 2)
 
 
-def test_progress_is_told(server):
+def test_progress_is_reported(server):
     reports = []
     endpoint(server)(["a", "b", "a"], progress=lambda *report: reports.append(report))
     assert [share for share, _ in reports] == [0.5, 1.0]
@@ -131,10 +131,10 @@ def test_an_endpoint_can_be_copied(server, tmp_path):
         assert same == model
         assert hash(same) == hash(model)
         same(["a"])
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
-def test_an_endpoint_is_a_model_that_is_asked(server):
+def test_an_endpoint_is_a_model(server):
     model = endpoint(server)
     assert predictor(model) is model
     views = [td.View("doubled", lambda rows: [row * 2 for row in rows])]
@@ -150,7 +150,7 @@ def test_an_endpoint_is_a_model_that_is_asked(server):
     )
 
 
-def test_a_gate_is_calibrated_on_what_an_endpoint_says(server, rng):
+def test_a_gate_is_calibrated_on_an_endpoints_answers(server, rng):
     """End to end: the promise is kept on rows that come later."""
     texts = [f"{i} {'x' * int(k)}" for i, k in enumerate(rng.integers(0, 9, 300))]
     labels = (rng.random(300) > by_hand(texts)[:, 0]).astype(int)
@@ -166,6 +166,6 @@ def test_a_model_that_names_no_choice_is_given_up_early(server):
     texts = [f"row {i}" for i in range(300)]
     with pytest.raises(InputError, match="none of 20 answers of tiny begins with one"):
         endpoint(server)(texts)
-    assert len(server.asked) == 20
+    assert len(server.requests) == 20
     server.say = lambda text: say(text) if text == "row 3" else {"I": 1.0}
     assert len(endpoint(server)(texts)) == 300

@@ -41,13 +41,13 @@ def wait_for(condition, seconds=60):
         time.sleep(0.01)
 
 
-def test_a_killed_run_goes_on_and_asks_nothing_twice(server, tmp_path):
+def test_a_killed_run_resumes_and_asks_nothing_twice(server, tmp_path):
     """All but what was under way at that moment, one for each worker."""
     path, rows = tmp_path / "answers.jsonl", 60
     server.delay = 0.02
     for enough in (12, 36):
         job = start(server, path, rows)
-        wait_for(lambda enough=enough: len(server.asked) >= enough)
+        wait_for(lambda enough=enough: len(server.requests) >= enough)
         job.send_signal(signal.SIGKILL)
         job.communicate()
         assert job.returncode == -signal.SIGKILL
@@ -74,7 +74,7 @@ def test_an_interrupt_does_not_wait_and_keeps_what_was_answered(server, tmp_path
 
     server.say = answer
     job = start(server, path, 50)
-    wait_for(lambda: len(server.asked) >= 12)
+    wait_for(lambda: len(server.requests) >= 12)
     job.send_signal(signal.SIGINT)
     _, errors = job.communicate(timeout=100)  # the answers are still to come
     ended.set()
@@ -82,7 +82,7 @@ def test_an_interrupt_does_not_wait_and_keeps_what_was_answered(server, tmp_path
     assert len(path.read_bytes().splitlines()) == 8
     server.say = say
     endpoint(server, answers=path)(sorted(quick))
-    assert len(server.asked) == 12
+    assert len(server.requests) == 12
 
 
 def test_processes_share_a_file_and_its_budget(server, tmp_path):
@@ -93,11 +93,11 @@ def test_processes_share_a_file_and_its_budget(server, tmp_path):
         out, errors = job.communicate(timeout=60)
         assert "max_calls=30 is spent" in out
         assert errors == ""
-    assert len(server.asked) == most
+    assert len(server.requests) == most
     assert (tmp_path / "answers.jsonl.calls").stat().st_size == most
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert len({line["custom_id"] for line in lines}) == len(lines)
     assert {line["response"]["status_code"] for line in lines} == {200}
     endpoint(server, answers=path)([f"text {i}" for i in range(rows)])
-    assert len(server.asked) == most + rows - len(lines)
+    assert len(server.requests) == most + rows - len(lines)
     assert len(td.read(path, choices="yes,no")) == rows

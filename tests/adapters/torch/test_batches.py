@@ -25,12 +25,14 @@ def plain(small, images):
         return small.eval()(images.clone()).numpy()
 
 
-def check(found, plain, labels=LABELS):
-    np.testing.assert_allclose(found.predictions.logits, plain, rtol=1e-5, atol=1e-6)
-    known = found.predictions.labels
-    assert (known is None) == (labels is None)
+def check(examination, plain, labels=LABELS):
+    np.testing.assert_allclose(
+        examination.predictions.logits, plain, rtol=1e-5, atol=1e-6
+    )
+    examined_labels = examination.predictions.labels
+    assert (examined_labels is None) == (labels is None)
     if labels is not None:
-        assert known.tolist() == labels.tolist()
+        assert examined_labels.tolist() == labels.tolist()
 
 
 class Dicts(Dataset):
@@ -76,7 +78,7 @@ BARE = {
     "an array": lambda x: x.numpy(),
     "tensors": lambda x: DataLoader(x, batch_size=7),
     "tuples of one": loader,
-    "a generator": lambda x: (part for part in x.split(3)),
+    "a generator": lambda x: (batch for batch in x.split(3)),
     "dicts": lambda x: [{"image": x}],
 }
 
@@ -264,7 +266,7 @@ def test_one_output_works_as_the_message_says(images):
     assert (examination.predictions.predicted == (odds > 0)).all()
 
 
-def test_what_is_no_fault_of_the_inputs_flies_on(images):
+def test_errors_that_are_not_the_inputs_fault_propagate(images):
     def broken(_x):
         raise ZeroDivisionError
 
@@ -347,8 +349,8 @@ def test_functions_without_a_network(images):
 def test_sweeps_of_functions_tell_their_checkpoints_apart(tmp_path, small, images):
     grid = {"temperatures": [1.0], "epsilons": [0.0], "checkpoint": tmp_path}
     first = sweep(named(small), images, quiet=True, **grid)
-    again = sweep(named(small), images, quiet=True, **grid)
-    assert np.array_equal(first.scores, again.scores)
+    repeated = sweep(named(small), images, quiet=True, **grid)
+    assert np.array_equal(first.scores, repeated.scores)
     with pytest.raises(td.errors.FileError, match="other data, settings or weights"):
         sweep(lambda x: 2 * small(x), images, quiet=True, **grid)
     with torch.no_grad():
@@ -375,9 +377,11 @@ def test_every_way_in_takes_the_same_batches(small, images, plain):
 def test_a_missing_label_stays_missing(small, images):
     labels = LABELS.float()
     labels[3] = torch.nan
-    found = Doctor(small)(loader(images, labels)).predictions.labels
-    assert found[3] == -1
-    assert np.delete(found, 3).tolist() == np.delete(LABELS.numpy(), 3).tolist()
+    examined_labels = Doctor(small)(loader(images, labels)).predictions.labels
+    assert examined_labels[3] == -1
+    assert (
+        np.delete(examined_labels, 3).tolist() == np.delete(LABELS.numpy(), 3).tolist()
+    )
 
 
 def test_one_dict_is_cut_into_batches(small, images):

@@ -169,10 +169,10 @@ def test_tensors_batches_and_loaders_give_the_same(small, images):
         {"x": images, "label": labels},
         (images, labels),
     ):
-        found = doctor(data)
-        assert np.allclose(found.scores, examination.scores, atol=1e-6)
-        known = found.predictions.labels
-        assert known is None or known.tolist() == labels.tolist()
+        other_examination = doctor(data)
+        assert np.allclose(other_examination.scores, examination.scores, atol=1e-6)
+        examined_labels = other_examination.predictions.labels
+        assert examined_labels is None or examined_labels.tolist() == labels.tolist()
     assert doctor(loader).perturbed.labels.tolist() == labels.tolist()
 
 
@@ -247,7 +247,7 @@ def test_one_of_several_inputs_is_perturbed():
         Doctor(model, epsilon=0.1, perturb="colour")(batch)
 
 
-def test_positional_inputs_and_labels_are_told_apart():
+def test_positional_inputs_and_labels_are_distinguished():
     class Sum(nn.Module):
         def forward(self, a, b):
             return torch.stack([a.sum(1) + b, -b * 1.0], 1)
@@ -349,7 +349,7 @@ def test_numpy_numbers_are_taken(small, images):
     )
 
 
-def test_inputs_that_are_no_rows_are_passed_on():
+def test_inputs_that_are_not_rows_are_passed_on():
     class Masked(nn.Module):
         def forward(self, x, mask=None, power=1):
             assert mask is None
@@ -458,7 +458,7 @@ def test_deployed_auroc_from_all_stored_logits(shared):
 
 
 @pytest.mark.parametrize("score", ["alpha", "odin"])
-def test_an_infinite_slope_is_no_trust(score):
+def test_an_infinite_slope_gives_a_nan_score(score):
     """ODIN steps towards less doubt: to first order all the way to -inf."""
 
     def model(x):

@@ -46,12 +46,12 @@ def test_every_cell_is_what_doctor_finds(order, small, images):
 
 
 def test_fitted_scores_are_swept(small, images):
-    found = Doctor(small)([(images, torch.arange(20) % 4)])
-    score = td.Mahalanobis.fit(found.predictions)
-    found = sweep(small, images, scores=[score], temperatures=[1.0], epsilons=[0, 0.05])
+    examination = Doctor(small)([(images, torch.arange(20) % 4)])
+    score = td.Mahalanobis.fit(examination.predictions)
+    swept = sweep(small, images, scores=[score], temperatures=[1.0], epsilons=[0, 0.05])
     examination = Doctor(small, score=score, epsilon=0.05)(images)
-    assert found.scores[:, 1] == pytest.approx(examination.scores, rel=1e-4)
-    assert (found.scores[:, 1] <= found.scores[:, 0] + 1e-6).mean() > 0.9
+    assert swept.scores[:, 1] == pytest.approx(examination.scores, rel=1e-4)
+    assert (swept.scores[:, 1] <= swept.scores[:, 0] + 1e-6).mean() > 0.9
 
 
 def test_both_protocols_are_evaluated(small, images):
@@ -82,13 +82,13 @@ def test_doctor_and_sweep_agree_under_both_protocols(score, order):
     swept = sweep(model, data, scores=[score], **at)
     for epsilon in (0.0, 0.3):
         examination = Doctor(model, score=score, epsilon=epsilon, order=order)(data)
-        both, grid = (
+        protocols, grid = (
             examination.evaluate(),
             swept.evaluate(Setting(score, 1.0, epsilon)),
         )
-        close(both.deployed, grid.deployed)
+        close(protocols.deployed, grid.deployed)
         if epsilon and order == 2:
-            close(both.paper, grid.paper)
+            close(protocols.paper, grid.paper)
             flipped = (
                 examination.perturbed.predicted != examination.predictions.predicted
             )
@@ -97,16 +97,16 @@ def test_doctor_and_sweep_agree_under_both_protocols(score, order):
             formula = find_logit_score(score).function
             doubts = formula(examination.perturbed.logits, temperature=1.0)
             auroc = roc_auc_score(examination.perturbed.errors, doubts)
-            assert both.paper.metrics["auroc"].value == pytest.approx(auroc)
+            assert protocols.paper.metrics["auroc"].value == pytest.approx(auroc)
         else:
-            assert both.paper is None
+            assert protocols.paper is None
 
 
-def close(one, other):
-    assert one.n_errors == other.n_errors
-    assert one.accuracy == other.accuracy
+def close(protocol, other):
+    assert protocol.n_errors == other.n_errors
+    assert protocol.accuracy == other.accuracy
     for name in ("auroc", "frr_at_trr", "aurc"):
-        values = [np.array(p.metrics[name].value) for p in (one, other)]
+        values = [np.array(p.metrics[name].value) for p in (protocol, other)]
         assert values[0] == pytest.approx(values[1], abs=1e-3), name
 
 
@@ -129,7 +129,7 @@ class Killed(Exception):  # noqa: N818
     pass
 
 
-def test_a_killed_sweep_goes_on_where_it_was(small, images, tmp_path):
+def test_a_killed_sweep_resumes_where_it_stopped(small, images, tmp_path):
     swept = sweep(small, images, batch_size=5, **GRID)
     calls = 0
 
@@ -151,11 +151,11 @@ def test_a_killed_sweep_goes_on_where_it_was(small, images, tmp_path):
         sweep(small, images, **options)
     assert len(list((tmp_path / "run").iterdir())) == 2
     calls, limit = 0, 10**9
-    again = sweep(small, images, **options)
+    repeated = sweep(small, images, **options)
     assert calls == 2 * a_batch
-    assert np.array_equal(again.scores, swept.scores)
-    assert np.array_equal(again.predicted, swept.predicted)
-    assert np.array_equal(again.predictions.logits, swept.predictions.logits)
+    assert np.array_equal(repeated.scores, swept.scores)
+    assert np.array_equal(repeated.predicted, swept.predicted)
+    assert np.array_equal(repeated.predictions.logits, swept.predictions.logits)
 
 
 FORWARD = """
@@ -165,7 +165,7 @@ def forward(model, x):
 """
 
 
-def test_a_forward_with_functions_within_goes_on_after_a_restart(
+def test_a_forward_with_nested_functions_continues_after_a_restart(
     small, images, tmp_path
 ):
     """Another process has it at another address."""
@@ -197,13 +197,19 @@ def test_checkpoints_of_something_else_are_refused(small, images, tmp_path):
         )
         for k in (0, 1)
     ]
-    own = {"temperatures": [1.0], "epsilons": [0, 0.1], "checkpoint": tmp_path / "own"}
-    first = sweep(small, images, scores=fitted[:1], **own)
-    again = sweep(small, images, scores=fitted[:1], **own)  # has cached values now
-    assert np.array_equal(again.scores, first.scores)
+    settings = {
+        "temperatures": [1.0],
+        "epsilons": [0, 0.1],
+        "checkpoint": tmp_path / "own",
+    }
+    first = sweep(small, images, scores=fitted[:1], **settings)
+    repeated = sweep(
+        small, images, scores=fitted[:1], **settings
+    )  # has cached values now
+    assert np.array_equal(repeated.scores, first.scores)
     with pytest.raises(FileError, match="other data"):
-        sweep(small, images, scores=fitted[1:], **own)
-    fine = {**own, "checkpoint": tmp_path / "fine"}
+        sweep(small, images, scores=fitted[1:], **settings)
+    fine = {**settings, "checkpoint": tmp_path / "fine"}
     sweep(small, images, scale=torch.tensor([1.00001] * 3), **fine)
     with pytest.raises(FileError, match="other data"):
         sweep(small, images, scale=torch.tensor([1.00004] * 3), **fine)

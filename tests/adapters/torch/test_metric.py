@@ -27,19 +27,19 @@ def exact(logits, labels):
 def test_batches_add_up():
     logits, labels = rows()
     metric = RejectionMetrics("alpha")
-    for part in torch.arange(3000).split(700):
-        metric.update(logits[part].requires_grad_(), labels[part])
-    known = exact(logits, labels)
+    for batch_rows in torch.arange(3000).split(700):
+        metric.update(logits[batch_rows].requires_grad_(), labels[batch_rows])
+    expected = exact(logits, labels)
     for name, value in metric.compute().items():
-        assert float(value) == pytest.approx(known[name], abs=1e-6)
+        assert float(value) == pytest.approx(expected[name], abs=1e-6)
     state = metric.state_dict()
     metric.reset()
     assert all(torch.isnan(value) for value in metric.compute().values())
     metric.load_state_dict(state)
     other = RejectionMetrics("alpha")
     batch = other(*rows(500, seed=1))
-    known = exact(*rows(500, seed=1))
-    assert float(batch["auroc"]) == pytest.approx(known["auroc"], abs=1e-6)
+    expected = exact(*rows(500, seed=1))
+    assert float(batch["auroc"]) == pytest.approx(expected["auroc"], abs=1e-6)
     other.merge_state(metric)
     assert len(other.sketch) == 3500
     other.update(logits[:0], labels[:0])
@@ -97,8 +97,8 @@ def test_every_process_gets_the_metrics_of_all_rows(tmp_path):
         )
         for rank in range(2)
     ]
-    known = exact(*rows())
-    expected = [known[name] for name in ("auroc", "frr_at_trr", "aurc")]
+    all_metrics = exact(*rows())
+    expected = [all_metrics[name] for name in ("auroc", "frr_at_trr", "aurc")]
     for job in jobs:
-        found = [float(value) for value in job.communicate()[0].split()]
-        assert found == pytest.approx(expected, abs=1e-6)
+        printed = [float(value) for value in job.communicate()[0].split()]
+        assert printed == pytest.approx(expected, abs=1e-6)

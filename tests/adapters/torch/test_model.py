@@ -16,13 +16,13 @@ class Noted(Exception):  # noqa: N818 - no mistake
 
 def restless(model):
     """Let every call of the model change its buffers, and raise at call `last`."""
-    model.register_buffer("seen", torch.zeros(3))
+    model.register_buffer("n_calls", torch.zeros(3))
     model.calls, model.last, plain = 0, 0, model.forward
 
     def forward(x):
         answer = plain(x)
         model.calls += 1
-        model.seen += 1
+        model.n_calls += 1
         model.norm.num_batches_tracked += 5
         model.norm.running_mean = model.norm.running_mean.clone()
         model.norm.register_buffer("late", torch.ones(2))
@@ -35,7 +35,7 @@ def restless(model):
 
 
 def mixed(model, mode):
-    """Set modes, flags and gradients that are not all alike."""
+    """Set modes, flags and gradients that differ between layers."""
     model.train(mode == "train")
     odd = model.drop if mode == "train" else model.norm
     odd.train(mode != "train")
@@ -47,7 +47,7 @@ def mixed(model, mode):
 GRID = {"temperatures": [1.0], "epsilons": [0.0, 0.1], "quiet": True}
 LAYERS = ["conv", "head"]
 
-# Each takes the model, images, and what the model needs beside them.
+# Each takes the model, images, and whatever else the call needs.
 CALLS = {
     "doctor": lambda m, x, _: Doctor(m)(x),
     "doctor as it is": lambda m, x, _: Doctor(m, mode="as-is")(x),
@@ -72,7 +72,7 @@ CALLS = {
 
 @pytest.fixture
 def beside(small, images):
-    """What the calls take beside model and images: labels, and a fitted score."""
+    """Further arguments of the calls: labels, and a fitted score."""
     labels, right = torch.arange(20) % 4, small.eval()(images.clone()).argmax(1)
     whitebox = WhiteBox.fit(small, [(images, labels)], [(images, right)], layers=LAYERS)
     return SimpleNamespace(labels=labels, right=right, whitebox=whitebox)
@@ -105,10 +105,10 @@ def test_a_backward_pass_may_wait(name, mode, small, images, beside):
     mixed(small, mode)
     weights = [w for w in small.parameters() if w.requires_grad]
     loss = small(images.clone()).square().sum()
-    wanted = torch.autograd.grad(loss, weights, retain_graph=True)
+    expected = torch.autograd.grad(loss, weights, retain_graph=True)
     CALLS[name](small, images, beside)
-    found = torch.autograd.grad(loss, weights)
-    assert all(map(torch.equal, found, wanted))
+    gradients = torch.autograd.grad(loss, weights)
+    assert all(map(torch.equal, gradients, expected))
 
 
 @pytest.mark.parametrize("name", ["doctor", "sweep", "predictor"])

@@ -22,7 +22,7 @@ def test_the_radius_of_a_linear_model_is_exact():
     torch.testing.assert_close(torch.from_numpy(scaled.scores), expected / 2)
 
 
-def test_a_gradient_that_is_no_number_is_no_trust():
+def test_a_nan_gradient_gives_a_nan_score():
     def model(x):  # the slope of a root at 0 is infinite, and none of it is NaN
         return torch.cat([2 + x[:, :1].sqrt() + 0 * x[:, 1:].sqrt(), 0 * x[:, :1]], 1)
 

@@ -63,7 +63,7 @@ def test_the_attack_stays_within_reach_and_raises_the_loss(trained):
     assert (after > before).float().mean() > 0.95
 
 
-def test_adversarial_examples_are_told_from_clean_ones(trained):
+def test_adversarial_examples_are_distinguished_from_clean_ones(trained):
     model, (_, _, (x, labels)) = trained
     right = model(x).argmax(1) == labels
     clean = Batch({0: x[right]}, labels[right])
@@ -77,7 +77,7 @@ def test_adversarial_examples_are_told_from_clean_ones(trained):
 def test_the_doubt_is_the_weighted_sum_of_distances(trained):
     model, (_, _, (x, labels)) = trained
     score = fitted(trained)
-    found = score(model, [(x, labels)])
+    examination = score(model, [(x, labels)])
     total = score.bias
     with torch.no_grad():
         for layer, distance, weight in zip(
@@ -85,15 +85,17 @@ def test_the_doubt_is_the_weighted_sum_of_distances(trained):
         ):
             x = layer(x)
             total = total + weight * distance.function(x.numpy())
-    assert found.scores == pytest.approx(total, rel=1e-6)
-    assert found.predictions.labels.tolist() == labels.tolist()
+    assert examination.scores == pytest.approx(total, rel=1e-6)
+    assert examination.predictions.labels.tolist() == labels.tolist()
 
 
 def test_feature_maps_are_averaged_over_positions(small, images):
     labels = torch.arange(20) % 4
     small.eval()
-    kept = [(images, small(images.clone()).argmax(1))]
-    score = WhiteBox.fit(small, [(images, labels)], kept, layers=["conv", "head"])
+    calibration_batches = [(images, small(images.clone()).argmax(1))]
+    score = WhiteBox.fit(
+        small, [(images, labels)], calibration_batches, layers=["conv", "head"]
+    )
     assert score.distances[0].means.shape == (4, 8)
     assert not small.conv._forward_hooks
 
@@ -102,16 +104,16 @@ def test_files_round_trip(trained, tmp_path):
     model, (_, _, (x, _)) = trained
     score = fitted(trained)
     score.save(tmp_path / "wb.safetensors")
-    again = WhiteBox.load(tmp_path / "wb.safetensors")
-    assert again.layers == score.layers
-    assert np.array_equal(again(model, x).scores, score(model, x).scores)
+    loaded = WhiteBox.load(tmp_path / "wb.safetensors")
+    assert loaded.layers == score.layers
+    assert np.array_equal(loaded(model, x).scores, score(model, x).scores)
     with pytest.raises(FileError, match="a whitebox score, not a mahalanobis"):
         td.Mahalanobis.load(tmp_path / "wb.safetensors")
 
 
 def test_labels_may_be_bytes(trained):
-    model, parts = trained
-    bytes_ = model, [(x, labels.to(torch.uint8)) for x, labels in parts]
+    model, batches = trained
+    bytes_ = model, [(x, labels.to(torch.uint8)) for x, labels in batches]
     assert np.array_equal(fitted(bytes_).weights, fitted(trained).weights)
 
 
@@ -139,13 +141,13 @@ def test_mistakes_are_refused(trained):
         WhiteBox.fit(model, [train], [wrong], layers=["0"])
 
 
-def test_a_layer_that_overflows_is_no_trust():
-    """Whatever the sign of its weight, and though the logits are finite."""
+def test_a_layer_that_overflows_is_not_trusted():
+    """For either sign of its weight, even though the logits are finite."""
     model = nn.Sequential(nn.Identity(), nn.Tanh(), nn.Linear(2, 2)).double()
     x = torch.tensor([[1.0, 0], [1e200, 0]], dtype=torch.float64)  # squared: infinite
     near = td.Mahalanobis(np.eye(2), np.eye(2), "features")
     for weight in (-1.0, 1.0):
         score = WhiteBox(("0",), (near,), np.array([weight]), 0.0)
-        found = score(model, x, quiet=True)
-        assert np.isfinite(found.predictions.logits).all()
-        assert np.isnan(found.scores).tolist() == [False, True]
+        examination = score(model, x, quiet=True)
+        assert np.isfinite(examination.predictions.logits).all()
+        assert np.isnan(examination.scores).tolist() == [False, True]
