@@ -77,15 +77,15 @@ def rows():
 
 
 @pytest.fixture(scope="module")
-def found(rows):
+def evaluation(rows):
     return td.evaluate(rows)
 
 
 @pytest.fixture(scope="module")
-def written(found, tmp_path_factory):
+def written(evaluation, tmp_path_factory):
     """The page's file."""
     path = tmp_path_factory.mktemp("page") / "report.html"
-    found.to_html(path, source="my file.npz", file="my file.npz")
+    evaluation.to_html(path, source="my file.npz", file="my file.npz")
     return path
 
 
@@ -129,7 +129,7 @@ def by_hand(calibrated):
         Alone("small", td.Estimate(1.69, 1.6, 1.78), 0.049, 0.169, _more(0.24, 0.1)),
         Alone("large", td.Estimate(2.36, 2.3, 2.42), 0.048, 0.136, _more(0.91, 0.8)),
     )
-    seen = Measured(
+    measured = Measured(
         "risk",
         0.05,
         2000,
@@ -143,7 +143,7 @@ def by_hand(calibrated):
         {"small": curve, "large": curve + np.array([0, 1])},
     )
     return replace(
-        calibrated, thresholds=(-2.5, -1.25), costs=(0.0, 1.0, 10.0), measured=seen
+        calibrated, thresholds=(-2.5, -1.25), costs=(0.0, 1.0, 10.0), measured=measured
     )
 
 

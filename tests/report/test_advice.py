@@ -16,7 +16,7 @@ def test_the_first_score_is_shown_unless_another_is_clearly_better(rng):
     assert "no score is clearly better" in say_alike(same, "alpha")
     shift = 9 * rng.normal(size=(len(p), 1))  # which energy takes for confidence
     shifted = td.Predictions.from_logits(p.logits + shift, p.labels)
-    found = td.evaluate(shifted, scores=["energy", "alpha"])
-    assert best_score(found) == "alpha"
-    assert say_alike(found, "alpha").endswith("clearly better than all others.")
+    evaluation = td.evaluate(shifted, scores=["energy", "alpha"])
+    assert best_score(evaluation) == "alpha"
+    assert say_alike(evaluation, "alpha").endswith("clearly better than all others.")
     assert say_alike(td.evaluate(p, scores=["alpha"]), "alpha") == ""

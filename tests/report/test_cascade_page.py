@@ -37,12 +37,14 @@ def table(tab, name):
 
 def test_plain_words_come_first(by_hand):
     page = html.unescape(render_cascade(by_hand))
-    said = re.search(r'id="verdict".*?</div>', page, re.DOTALL)[0]
+    verdict = re.search(r'id="verdict".*?</div>', page, re.DOTALL)[0]
     assert (
         "large is asked about 25.0% of the rows, a person gets 12.0%. That costs 1.45 "
         "per row; small alone 1.69, large alone 2.36."
-    ) in said
-    assert "Promise: at most 5% errors among the accepted, with confidence 0.9." in said
+    ) in verdict
+    assert (
+        "Promise: at most 5% errors among the accepted, with confidence 0.9." in verdict
+    )
     assert "these costs are slightly optimistic" in page
     certificate = by_hand.certificate
     for words in (certificate.rule, certificate.assumption, *certificate.notes[:2]):
@@ -50,7 +52,7 @@ def test_plain_words_come_first(by_hand):
     assert f"{certificate.observed['risk'].percent()} %" in page
 
 
-def test_lists_and_their_promise_are_told_where_there_are_any(by_hand):
+def test_shortlists_and_their_promise_are_shown_if_present(by_hand):
     page = html.unescape(render_cascade(by_hand))
     promise = by_hand.shortlist.promise()
     assert page.count(promise[1:]) == 1
@@ -91,24 +93,25 @@ def test_tables_have_the_numbers_worked_out_on_paper(by_hand, tab, tmp_path):
 
 def test_the_pictures_table_has_every_point(calibrated, tab, tmp_path):
     show(tab, calibrated, tmp_path)
-    rows, seen = table(tab, "t-picture"), calibrated.measured
-    first = f"policy {seen.passed} of {len(seen.tested)} tested: passed, the cascade"
-    rate, cost = seen.tested[seen.passed - 1]
+    rows, measured = table(tab, "t-picture"), calibrated.measured
+    n_tested = len(measured.tested)
+    first = f"policy {measured.passed} of {n_tested} tested: passed, the cascade"
+    rate, cost = measured.tested[measured.passed - 1]
     assert rows[0] == [first, f"{100 * rate:.2f}", f"{cost:.2f}"]
-    for row, one in zip(rows[1:3], seen.alone, strict=True):
-        own = f"{one.name} alone, with its own gate"
-        assert row == [own, f"{100 * one.rate:.2f}", f"{one.cost.value:.2f}"]
-    curves = sum(map(len, seen.curves.values()))
-    assert len(rows) == 2 + len(seen.tested) + curves + len(seen.policies)
-    others = [row[1:] for row in rows if row[0] == "policy, not tested"]
-    wanted = np.column_stack([100 * seen.policies[:, 0], seen.policies[:, 1]])
-    np.testing.assert_allclose(np.array(others, float), wanted, atol=0.0051)
+    for row, model in zip(rows[1:3], measured.alone, strict=True):
+        label = f"{model.name} alone, with its own gate"
+        assert row == [label, f"{100 * model.rate:.2f}", f"{model.cost.value:.2f}"]
+    curves = sum(map(len, measured.curves.values()))
+    assert len(rows) == 2 + len(measured.tested) + curves + len(measured.policies)
+    untested = [row[1:] for row in rows if row[0] == "policy, not tested"]
+    expected = np.column_stack([100 * measured.policies[:, 0], measured.policies[:, 1]])
+    np.testing.assert_allclose(np.array(untested, float), expected, atol=0.0051)
     failed = [row for row in rows if row[0].endswith("failed")]
-    assert len(failed) == len(seen.tested) - seen.passed
+    assert len(failed) == len(measured.tested) - measured.passed
 
 
 def scales(tab):
-    """Read the axes back by the numbers beside them: from places to values."""
+    """Return functions from places to values, read back from the axis labels."""
     at = tab.evaluate(
         "[...document.querySelectorAll('#picture > text:not([class], [transform])')]"
         ".map(t => [t.getAttribute('text-anchor'), Number(t.getAttribute('x')),"
@@ -117,7 +120,7 @@ def scales(tab):
     )
     x = [(row[1], row[3]) for row in at if row[0] == "middle"]
     y = [(row[2] - 4, row[3]) for row in at if row[0] == "end"]
-    return [np.poly1d(np.polyfit(*np.array(one).T, 1)) for one in (x, y)]
+    return [np.poly1d(np.polyfit(*np.array(pairs).T, 1)) for pairs in (x, y)]
 
 
 def test_the_picture_is_drawn_to_scale(by_hand, tab, tmp_path):
@@ -141,31 +144,35 @@ def test_the_picture_is_drawn_to_scale(by_hand, tab, tmp_path):
     squares = [[x(a + 4), y(b + 4)] for a, b in places("rect.square", "x", "y")]
     np.testing.assert_allclose(squares, [[4.9, 1.69], [4.8, 2.36]])
     dots = tab.locator("#picture path.policies").get_attribute("d")
-    found = [[x(float(a)), y(float(b))] for a, b in re.findall(r"M(\S+) (\S+)h0", dots)]
-    np.testing.assert_allclose(found, [[2, 3], [6, 1.1]], atol=0.03)  # others: outside
+    points = [
+        [x(float(a)), y(float(b))] for a, b in re.findall(r"M(\S+) (\S+)h0", dots)
+    ]
+    np.testing.assert_allclose(points, [[2, 3], [6, 1.1]], atol=0.03)  # others: outside
     assert tab.locator("#picture path.curve").count() == 2
     curve = tab.locator("#picture path.curve.s2").get_attribute("d")
-    found = [
+    points = [
         [x(float(a)), y(float(b))] for a, b in re.findall(r"([-\d.]+) ([-\d.]+)", curve)
     ]
-    np.testing.assert_allclose(found, [[0, 10], [3, 3], [9, 1.5]], atol=0.03)
+    np.testing.assert_allclose(points, [[0, 10], [3, 3], [9, 1.5]], atol=0.03)
 
 
-def test_points_are_said_under_the_pointer_and_by_the_slider(by_hand, tab, tmp_path):
+def test_points_are_described_under_the_pointer_and_by_the_slider(
+    by_hand, tab, tmp_path
+):
     show(tab, by_hand, tmp_path)
-    said = tab.locator("#at-picture")
+    note = tab.locator("#at-picture")
     rate = "errors among the accepted (risk)"
     chosen = f"Policy 3 of 4 tested: passed, the cascade: {rate} 4.12%, cost 1.45"
-    assert said.inner_text() == f"{chosen} per row"
+    assert note.inner_text() == f"{chosen} per row"
     tab.locator("#walk").focus()
     tab.keyboard.press("ArrowRight")
-    assert said.inner_text().startswith(f"Policy 4 of 4 tested: failed: {rate} 5.20%")
+    assert note.inner_text().startswith(f"Policy 4 of 4 tested: failed: {rate} 5.20%")
     spoken = tab.locator("#walk").get_attribute("aria-valuetext")
     assert spoken == f"policy 4 of 4 tested: failed: {rate} 5.20%, cost 1.20 per row"
     tab.locator("#picture rect.square.s2").hover()
-    assert said.inner_text().startswith(f"Large alone, with its own gate: {rate} 4.80%")
+    assert note.inner_text().startswith(f"Large alone, with its own gate: {rate} 4.80%")
     tab.locator("#h-costs").hover()
-    assert said.inner_text().startswith("Policy 4 of 4")
+    assert note.inner_text().startswith("Policy 4 of 4")
 
 
 @pytest.mark.sampled(4)
@@ -175,10 +182,10 @@ def test_other_promises_look_right_on_a_telephone(
     target, combine, three_models, tab, tmp_path
 ):
     every, labels = three_models
-    found = td.Cascade.calibrate(
+    cascade = td.Cascade.calibrate(
         every, labels, costs=[0.001, 0.002, 0.003, 0.05], combine=combine, **target
     )
-    show(tab, found, tmp_path, width=360)
+    show(tab, cascade, tmp_path, width=360)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360
     words = {
         "trr": "errors not caught (1 - TRR)",
@@ -192,22 +199,24 @@ def test_other_promises_look_right_on_a_telephone(
 
 def test_a_single_model_is_a_cascade_too(three_models, tab, tmp_path):
     every, labels = three_models
-    found = td.Cascade.calibrate(every[:1], labels, risk=0.1, costs=[1, 10])
-    show(tab, found, tmp_path, width=360)
-    said = tab.locator("#verdict").inner_text()
-    assert said.startswith("Only stage 1 is asked, a person gets ")
+    cascade = td.Cascade.calibrate(every[:1], labels, risk=0.1, costs=[1, 10])
+    show(tab, cascade, tmp_path, width=360)
+    verdict = tab.locator("#verdict").inner_text()
+    assert verdict.startswith("Only stage 1 is asked, a person gets ")
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1280)])
-def test_nothing_stands_in_the_way_of_a_screen_reader(
+def test_the_page_is_accessible_to_a_screen_reader(
     scheme, width, violations, calibrated, tmp_path
 ):
-    seen = calibrated.measured
-    alone = tuple(replace(one, more=td.Estimate(0.0, -1.0, 1.0)) for one in seen.alone)
-    few = replace(seen, alone=alone, policies=seen.policies[:50])
+    measured = calibrated.measured
+    alone = tuple(
+        replace(model, more=td.Estimate(0.0, -1.0, 1.0)) for model in measured.alone
+    )
+    fewer_policies = replace(measured, alone=alone, policies=measured.policies[:50])
     (tmp_path / "cascade.html").write_text(
-        render_cascade(replace(calibrated, measured=few))
+        render_cascade(replace(calibrated, measured=fewer_policies))
     )
     assert violations(tmp_path / "cascade.html", scheme, width) == []
 
@@ -215,16 +224,16 @@ def test_nothing_stands_in_the_way_of_a_screen_reader(
 def test_hostile_names_are_text_and_run_nothing(three_models, tab, tmp_path):
     every, labels = three_models
     names = [*INJECTIONS, "x" * 600]
-    found = td.Cascade.calibrate(
+    cascade = td.Cascade.calibrate(
         [every[i % 3] for i in range(6)],
         labels,
         risk=0.05,
         costs=[0, 1, 1, 1, 1, 1, 10],
         names=names,
     )
-    page = render_cascade(found)
+    page = render_cascade(cascade)
     assert not STEERING.search(html.unescape(page))
-    show(tab, found, tmp_path, width=360)
+    show(tab, cascade, tmp_path, width=360)
     assert tab.evaluate("window.hacked") is None
     assert tab.locator("img").count() == 0
     body = tab.locator("body").inner_text()
@@ -249,7 +258,7 @@ def test_it_is_one_small_file_of_the_same_bytes(calibrated, tmp_path):
     assert data["passed"] == calibrated.measured.passed
 
 
-def test_a_cascade_that_knows_no_costs_has_no_page():
+def test_a_cascade_without_costs_has_no_page():
     bare = td.Cascade(("small", "large"), (-2.0, -1.0), (0.0, 1.0, 10.0))
     with pytest.raises(InputError, match="made by hand"):
         render_cascade(bare)

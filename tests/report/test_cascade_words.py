@@ -1,4 +1,4 @@
-"""What is said of a cascade, by numbers worked out on paper."""
+"""The wording about a cascade, with numbers worked out by hand."""
 
 from dataclasses import replace
 
@@ -38,29 +38,33 @@ def test_rows_flow_as_worked_out_on_paper(by_hand):
 @pytest.mark.parametrize("combine", ["average", "own"])
 def test_shares_and_costs_add_up_to_those_of_the_cascade(combine, three_models):
     every, labels = three_models
-    found = td.Cascade.calibrate(
+    cascade = td.Cascade.calibrate(
         every, labels, trr=0.8, costs=[1, 2, 4, 30], combine=combine
     )
-    steps = list_steps(found)
+    steps = list_steps(cascade)
     assert sum(step.stops for step in steps) == pytest.approx(1)
-    cost = found.measured.whole.cost.value
+    cost = cascade.measured.whole.cost.value
     assert sum(step.adds for step in steps) == pytest.approx(cost)
 
 
-def test_stages_that_are_not_asked_are_said_to_be(by_hand):
-    seen = replace(
+def test_stages_that_are_not_asked_are_named(by_hand):
+    measured = replace(
         by_hand.measured,
         asked=(0.0, 1.0),
         whole=replace(by_hand.measured.whole, person=0.3),
     )
-    own = replace(by_hand, combine="own", thresholds=(-np.inf, np.inf), measured=seen)
-    small, large, _ = list_steps(own)
+    own_models = replace(
+        by_hand, combine="own", thresholds=(-np.inf, np.inf), measured=measured
+    )
+    small, large, _ = list_steps(own_models)
     assert (small.rule, small.asked, small.stops) == ("not asked", 0.0, 0.0)
     assert (large.rule, large.asked) == ("always", 1.0)
     assert large.stops == pytest.approx(0.7)
-    assert headline(own).startswith("Only large is asked, a person gets 30.0%. ")
-    assert combined(own) == []
-    average = replace(own, combine="average", measured=replace(seen, asked=(1.0, 1.0)))
+    assert headline(own_models).startswith("Only large is asked, a person gets 30.0%. ")
+    assert combined(own_models) == []
+    average = replace(
+        own_models, combine="average", measured=replace(measured, asked=(1.0, 1.0))
+    )
     small, large, _ = list_steps(average)
     assert (small.rule, small.asked, small.stops) == ("never", 1.0, 0.0)
 
@@ -83,15 +87,17 @@ def test_a_gain_that_is_not_clear_is_named(by_hand):
     [(1.0, "1.45"), (1e-3, "0.00145"), (8.0, "11.60"), (700.0, "1,015"), (0.0, "0.00")],
 )
 def test_costs_have_enough_digits_at_any_scale(scale, shown, by_hand):
-    seen = by_hand.measured
+    measured = by_hand.measured
 
-    def scaled(one):
-        ends = (one.cost.value, one.cost.low, one.cost.high)
+    def scaled(model):
+        ends = (model.cost.value, model.cost.low, model.cost.high)
         cost = td.Estimate(*(scale * end for end in ends))
-        return replace(one, cost=cost)
+        return replace(model, cost=cost)
 
-    seen = replace(seen, whole=scaled(seen.whole), alone=tuple(map(scaled, seen.alone)))
-    assert f"{seen.whole.cost.value:{format_of_costs(seen)}}" == shown
+    measured = replace(
+        measured, whole=scaled(measured.whole), alone=tuple(map(scaled, measured.alone))
+    )
+    assert f"{measured.whole.cost.value:{format_of_costs(measured)}}" == shown
 
 
 def test_costs_are_shown_with_their_interval():
@@ -102,14 +108,14 @@ def test_costs_are_shown_with_their_interval():
     assert decimals(1e-30) == 12
 
 
-def test_the_view_holds_the_limit_the_cascade_and_every_model(by_hand, calibrated):
-    for seen in (by_hand.measured, calibrated.measured):
-        (left, right), (low, high) = visible_range(seen)
-        assert left < seen.limit < right <= 1
-        for one in (seen.whole, *seen.alone):
-            assert left <= one.rate <= right
-            assert low <= one.cost.value <= high
-        near = seen.policies[seen.policies[:, 0] <= right, 1]
+def test_the_view_shows_the_limit_the_cascade_and_every_model(by_hand, calibrated):
+    for measured in (by_hand.measured, calibrated.measured):
+        (lowest, highest), (low, high) = visible_range(measured)
+        assert lowest < measured.limit < highest <= 1
+        for point in (measured.whole, *measured.alone):
+            assert lowest <= point.rate <= highest
+            assert low <= point.cost.value <= high
+        near = measured.policies[measured.policies[:, 0] <= highest, 1]
         assert 0 <= low <= near.min()
     free = replace(by_hand.measured.whole, cost=td.Estimate(0.0, 0.0, 0.0))
     flat = replace(
@@ -124,7 +130,7 @@ def test_the_view_holds_the_limit_the_cascade_and_every_model(by_hand, calibrate
     assert low < high
 
 
-def test_a_cascade_that_knows_no_costs_is_refused():
+def test_a_cascade_without_costs_is_refused():
     bare = td.Cascade(("small", "large"), (-2.0, -1.0), (0.0, 1.0, 10.0))
     with pytest.raises(InputError, match=r"made by hand. Make it with Cascade.calib"):
         require_measured(bare)

@@ -39,14 +39,14 @@ def type_in(command, run, folder):
     """Run a command as a POSIX shell would read it."""
     name, *words = shlex.split(command)
     assert name == "trustdoctor"
-    done = run(*words, cwd=folder)
-    assert done.returncode == 0, (command, done.stderr)
-    return done
+    completed = run(*words, cwd=folder)
+    assert completed.returncode == 0, (command, completed.stderr)
+    return completed
 
 
 def test_all_commands_of_diagnose_run_in_a_row(vendor, run, tmp_path):
-    done = run("diagnose", NAME, *vendor, "--html", "page.html", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = run("diagnose", NAME, *vendor, "--html", "page.html", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     commands = offered(tmp_path / "page.html")
     assert list(commands) == ["promise", "look-1", "look-2", "menu", "command"]
     for command in commands.values():
@@ -65,14 +65,14 @@ def test_all_commands_of_diagnose_run_in_a_row(vendor, run, tmp_path):
 
 
 def test_all_commands_of_compare_run_in_a_row(vendor, run, tmp_path):
-    done = run("compare", NAME, *vendor, "--html", "page.html", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = run("compare", NAME, *vendor, "--html", "page.html", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     for command in offered(tmp_path / "page.html").values():
         type_in(command, run, tmp_path)
     first = run("split", NAME, "-o", "look.csv", "rest.csv", cwd=tmp_path)
     assert first.returncode == 0
-    given = ("--html", "look.html", "--calibrate-on", "rest.csv")
-    assert run("compare", "look.csv", *vendor, *given, cwd=tmp_path).returncode == 0
+    options = ("--html", "look.html", "--calibrate-on", "rest.csv")
+    assert run("compare", "look.csv", *vendor, *options, cwd=tmp_path).returncode == 0
     later = offered(tmp_path / "look.html")
     assert not any(name.startswith("look") for name in later)
     for command in later.values():
@@ -83,9 +83,9 @@ def test_all_commands_of_compare_run_in_a_row(vendor, run, tmp_path):
 def test_a_fitted_score_is_named_by_its_file(rows, run, tmp_path):
     td.RelU.fit(rows).save(tmp_path / "my score.safetensors")
     np.savez(tmp_path / "rows.npz", logits=rows.logits, labels=rows.labels)
-    given = ("--score", "my score.safetensors", "--temperature", "1")
-    done = run("diagnose", "rows.npz", *given, "--html", "p.html", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    options = ("--score", "my score.safetensors", "--temperature", "1")
+    completed = run("diagnose", "rows.npz", *options, "--html", "p.html", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     command = offered(tmp_path / "p.html")["promise"]
     assert "--score 'my score.safetensors'" in command
     type_in(command, run, tmp_path)
@@ -104,11 +104,11 @@ def test_without_a_file_python_is_offered(rows, tmp_path):
 def test_rows_that_were_looked_at_are_not_others(name, rows, run, tmp_path):
     p = pl.DataFrame(rows.logits, schema=[f"logit_{k}" for k in range(6)])
     p.with_columns(label=pl.Series(rows.labels)).write_csv(tmp_path / "rows.csv")
-    given = ("--html", "p.html", "--calibrate-on", name)
+    options = ("--html", "p.html", "--calibrate-on", name)
     for verb in ("diagnose", "compare"):
-        done = run(verb, "rows.csv", *given, cwd=tmp_path)
-        assert done.returncode == 2
-        assert "--calibrate-on names the rows of the page" in done.stderr
+        completed = run(verb, "rows.csv", *options, cwd=tmp_path)
+        assert completed.returncode == 2
+        assert "--calibrate-on names the rows of the page" in completed.stderr
         assert not (tmp_path / "p.html").exists()
     alone = run("diagnose", "rows.csv", "--calibrate-on", "other.csv", cwd=tmp_path)
     assert "--calibrate-on is for the page. Give --html PAGE with it." in alone.stderr
@@ -129,8 +129,8 @@ def patients(tmp_path):
 
 
 def test_commands_name_the_clusters_that_were_found(patients, run):
-    done = run("diagnose", NAME, "--html", "p.html", cwd=patients)
-    text = " ".join(done.stdout.split())
+    completed = run("diagnose", NAME, "--html", "p.html", cwd=patients)
+    text = " ".join(completed.stdout.split())
     assert "200 rows like these" in text
     assert "One row of each 'patient of record' makes it." in text
     assert (
@@ -141,8 +141,8 @@ def test_commands_name_the_clusters_that_were_found(patients, run):
         assert "--clusters 'patient of record'" in command or "diagnose" in command
         if name != "menu":  # none of its values can be promised here
             type_in(command, run, patients)
-    look, rest = (pl.read_csv(patients / name) for name in ("look.csv", "rest.csv"))
-    assert not set(look["patient of record"]) & set(rest["patient of record"])
+    look, other = (pl.read_csv(patients / name) for name in ("look.csv", "rest.csv"))
+    assert not set(look["patient of record"]) & set(other["patient of record"])
     assert td.Gate.load(patients / "gate.json").certificate.n == 200
 
 
@@ -150,20 +150,25 @@ def test_clusters_that_some_rows_lack_are_in_no_command(patients, run):
     table = pl.read_csv(patients / NAME)
     names = table["patient of record"].set(pl.Series(range(1600)) % 50 == 0, None)
     table.with_columns(names).write_csv(patients / NAME)
-    done = run("diagnose", NAME, "--html", "p.html", cwd=patients)
-    assert "Errors go together" in done.stdout
+    completed = run("diagnose", NAME, "--html", "p.html", cwd=patients)
+    assert "Errors go together" in completed.stdout
     for command in offered(patients / "p.html").values():
         assert "--clusters" not in command
 
 
-def test_pictures_beside_the_rows_are_not_compared(patients, run):
+def test_pictures_next_to_the_rows_are_not_compared(patients, run):
     table = pl.read_csv(patients / NAME)
     picture = pl.Series("picture", [b"\xff\xd8%d" % k for k in range(len(table))])
-    for name, part in (("look.parquet", table[:800]), ("rest.parquet", table[800:])):
-        part.with_columns(picture[: len(part)]).write_parquet(patients / name)
-    given = ("--html", "p.html", "--calibrate-on", "rest.parquet")
-    done = run("diagnose", "look.parquet", *given, cwd=patients)
-    assert done.returncode == 0, done.stderr
+    for name, half_table in (
+        ("look.parquet", table[:800]),
+        ("rest.parquet", table[800:]),
+    ):
+        half_table.with_columns(picture[: len(half_table)]).write_parquet(
+            patients / name
+        )
+    options = ("--html", "p.html", "--calibrate-on", "rest.parquet")
+    completed = run("diagnose", "look.parquet", *options, cwd=patients)
+    assert completed.returncode == 0, completed.stderr
     assert (
         "rest.parquet has 800 rows that had no part"
         in (patients / "p.html").read_text()
@@ -178,6 +183,6 @@ def test_other_rows_that_are_rows_of_the_page_are_counted(patients, run):
         (NAME, "Careful: 800 of the 1,600 rows"),
         ("rest.csv", "rest.csv has 800 rows that had no part in this page"),
     ):
-        given = ("--html", "p.html", "--calibrate-on", other)
-        assert run("diagnose", "look.csv", *given, cwd=patients).returncode == 0
+        options = ("--html", "p.html", "--calibrate-on", other)
+        assert run("diagnose", "look.csv", *options, cwd=patients).returncode == 0
         assert words in (patients / "p.html").read_text()

@@ -50,11 +50,11 @@ def rows(rng):
     return td.Predictions.from_logits(z, labels)
 
 
-def test_texts_on_the_page_steer_nothing(rows):
+def test_texts_on_the_page_are_escaped(rows):
     odd = [f"one{c}[31mtwo" for c in CONTROL]
     every = [odd[i % len(odd)] for i in range(len(rows))]
-    found = td.evaluate(rows, scores=["alpha", "msp"])
-    page = found.to_html(
+    evaluation = td.evaluate(rows, scores=["alpha", "msp"])
+    page = evaluation.to_html(
         class_names=odd,
         ids=every,
         texts=every,
@@ -64,11 +64,11 @@ def test_texts_on_the_page_steer_nothing(rows):
         perturbed={odd[0]: evaluate_logits(rows, rows.logits, score="alpha")},
     )
     shown = clean(page)
-    for one in CONTROL:
-        assert f"one{ascii(one)[1:-1]}[31mtwo" in shown, ascii(one)
+    for character in CONTROL:
+        assert f"one{ascii(character)[1:-1]}[31mtwo" in shown, ascii(character)
 
 
-def test_the_page_of_a_file_steers_nothing(rows, run, tmp_path):
+def test_the_page_of_a_file_is_escaped(rows, run, tmp_path):
     names = [f"n{i}{c}[2J" for i, c in enumerate(CONTROL) if c not in "\ud800\r"]
     z = rows.logits[:, : len(names)]
     labels = np.minimum(rows.labels, len(names) - 1)
@@ -78,19 +78,19 @@ def test_the_page_of_a_file_steers_nothing(rows, run, tmp_path):
         pl.Series("text\x1b", [names[0]] * len(rows)),
     )
     table.write_parquet(tmp_path / "a\x1b[31m.parquet")
-    done = run(
+    completed = run(
         *("diagnose", "a\x1b[31m.parquet", "--html", "b\x1b.html"),
         *("--ids", "text\x1b", "--texts", "text\x1b"),
         cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
-    assert not STEERING.search(done.stdout + done.stderr)
+    assert completed.returncode == 0, completed.stderr
+    assert not STEERING.search(completed.stdout + completed.stderr)
     shown = clean((tmp_path / "b\x1b.html").read_text(encoding="utf-8"))
     assert r"n0\x1b[2J" in shown
     assert r"a\x1b[31m.parquet" in shown
 
 
-def test_gates_of_odd_groups_steer_no_terminal(capsys, tmp_path):
+def test_gates_of_odd_groups_cannot_control_the_terminal(capsys, tmp_path):
     from trustdoctor.report import make_console, show_gate
 
     rng = np.random.default_rng(0)

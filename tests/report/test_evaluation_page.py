@@ -41,17 +41,17 @@ def live(page):
     return texts
 
 
-def shown(part, whole):
-    if not whole:
+def shown(count, total):
+    if not total:
         return "-"
-    low, high = td.clopper_pearson(int(part), int(whole))
-    return f"{part / whole * 100:.2f} [{low * 100:.2f}, {high * 100:.2f}]"
+    low, high = td.clopper_pearson(int(count), int(total))
+    return f"{count / total * 100:.2f} [{low * 100:.2f}, {high * 100:.2f}]"
 
 
-def wanted(rows, threshold, score="alpha"):
+def expected(rows, threshold, score="alpha"):
     """Return what the library says at a threshold."""
     at = td.confusion(getattr(td, score)(rows), rows.errors, threshold=threshold)
-    kept, wrong = at.n_accepted, at.accepted_errors
+    accepted, wrong = at.n_accepted, at.accepted_errors
     return {
         "coverage": shown(at.n_accepted, at.n),
         "risk": shown(at.accepted_errors, at.n_accepted),
@@ -64,30 +64,30 @@ def wanted(rows, threshold, score="alpha"):
         f"({at.n_rejected / at.n * 100:.2f}%) "
         f"{'goes' if at.n_rejected == 1 else 'go'} to a person.",
         "say-wrong": f"{wrong:,} wrong {'answer' if wrong == 1 else 'answers'} still "
-        f"{'goes' if wrong == 1 else 'go'} out: {shown(wrong, kept)} % of "
-        f"the {kept:,} given automatically."
-        if kept
+        f"{'goes' if wrong == 1 else 'go'} out: {shown(wrong, accepted)} % of "
+        f"the {accepted:,} given automatically."
+        if accepted
         else "No answer is given automatically, so no wrong one goes out.",
     }
 
 
-def test_the_page_is_one_small_file_that_loads_nothing(found, written):
+def test_the_page_is_one_small_file_that_loads_nothing(evaluation, written):
     html = written.read_text()
     assert len(html.encode()) < 400_000
     assert "http://" not in re.sub(r'"http://www.w3.org/2000/svg"', "", html)
     assert "https://" not in html
-    again = found.to_html(source="my file.npz", file="my file.npz")
-    assert html == again  # the same bytes each time
+    repeated = evaluation.to_html(source="my file.npz", file="my file.npz")
+    assert html == repeated  # the same bytes each time
 
 
-def test_numbers_are_those_of_the_json(found, written):
+def test_numbers_are_those_of_the_json(evaluation, written):
     html = written.read_text()
-    for metrics in found.to_dict()["scores"].values():
+    for metrics in evaluation.to_dict()["scores"].values():
         for name in ("auroc", "frr_at_trr", "aurc", "risk_at_coverage"):
             cell = metrics[name]
             text = f"{cell['value'] * 100:.2f} [{cell['low'] * 100:.2f}, "
             assert text + f"{cell['high'] * 100:.2f}]" in html
-    for d in found.differences:
+    for d in evaluation.differences:
         if d.metric == "auroc" and d.second == "msp":
             ends = f"[{d.low * 100:+.2f}, {d.high * 100:+.2f}]"
             assert f"{d.value * 100:+.2f} {ends}" in html
@@ -99,7 +99,7 @@ def test_values_at_twenty_thresholds_are_the_librarys(page, rows):
         page.locator("#slider").fill(str(at))
         texts = live(page)
         threshold = float(texts["threshold"].split()[0])
-        for name, text in wanted(rows, threshold).items():
+        for name, text in expected(rows, threshold).items():
             assert texts[name] == text, (name, threshold)
 
 
@@ -130,8 +130,8 @@ def test_typed_targets_land_on_the_right_threshold(target, typed, page, rows):
         at = td.confusion(scores, errors, threshold=t)
         return {"frr": at.frr, "trr": at.trr, "risk": at.risk, "coverage": at.coverage}
 
-    own = rates(threshold)
-    better = {"frr": -1, "trr": 1, "risk": 1, "coverage": -1}[target]
+    actual = rates(threshold)
+    direction = {"frr": -1, "trr": 1, "risk": 1, "coverage": -1}[target]
     every = np.unique(scores)
     meets = [
         rates(t)[target] <= typed / 100
@@ -139,17 +139,17 @@ def test_typed_targets_land_on_the_right_threshold(target, typed, page, rows):
         else rates(t)[target] >= typed / 100
         for t in every
     ]
-    best = rates(every[meets][-1 if better > 0 else 0])
+    best = rates(every[meets][-1 if direction > 0 else 0])
     if target in ("frr", "risk"):
-        assert own[target] <= typed / 100
+        assert actual[target] <= typed / 100
     else:
-        assert own[target] >= typed / 100
+        assert actual[target] >= typed / 100
     step = 1 / 400 + 1 / errors.sum()  # what the page says of its thresholds
-    assert abs(own["frr"] - best["frr"]) <= step
-    assert abs(own["trr"] - best["trr"]) <= step
+    assert abs(actual["frr"] - best["frr"]) <= step
+    assert abs(actual["trr"] - best["trr"]) <= step
 
 
-def test_what_cannot_be_met_is_said_and_forgotten(page):
+def test_a_target_that_cannot_be_met_is_reported_and_forgotten(page):
     page.locator("#want-frr").fill("150")
     page.keyboard.press("Enter")
     assert "below 100" in page.locator("#message").inner_text()
@@ -172,12 +172,12 @@ def test_typing_what_the_page_shows_stays_there(page):
 def test_the_risk_asked_for_is_met_with_the_greatest_coverage(risk, page, rows):
     page.locator("#want-risk").fill(str(risk))
     page.keyboard.press("Enter")
-    wanted = td.coverage_at_risk(td.alpha(rows), rows.errors, risk=risk / 100)
-    if wanted == 0:
-        said = page.locator("#message").inner_text()
-        assert f"at most {risk}% on these rows; the nearest is" in said
+    expected = td.coverage_at_risk(td.alpha(rows), rows.errors, risk=risk / 100)
+    if expected == 0:
+        message = page.locator("#message").inner_text()
+        assert f"at most {risk}% on these rows; the nearest is" in message
     else:
-        assert live(page)["coverage"].startswith(f"{wanted * 100:.2f} [")
+        assert live(page)["coverage"].startswith(f"{expected * 100:.2f} [")
 
 
 def test_another_score_redraws_the_curves(page, rows):
@@ -186,7 +186,7 @@ def test_another_score_redraws_the_curves(page, rows):
     assert page.locator("#roc .curve").get_attribute("d") != before
     texts = live(page)
     threshold = float(texts["threshold"].split()[0])
-    for name, text in wanted(rows, threshold, "energy").items():
+    for name, text in expected(rows, threshold, "energy").items():
         assert texts[name] == text
     assert "--score energy" in texts["command"]
 
@@ -235,9 +235,7 @@ def test_tables_sort(page):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious_stands_in_the_way_of_a_screen_reader(
-    scheme, violations, written
-):
+def test_no_serious_accessibility_violation(scheme, violations, written):
     assert violations(written, scheme, 1280) == []
 
 
@@ -248,10 +246,10 @@ def test_it_fits_the_screen_and_the_paper(width, visit, written):
     assert opened.pdf().startswith(b"%PDF")
 
 
-def test_hostile_content_is_text_and_runs_nothing(visit, rows, found, tmp_path):
+def test_hostile_content_is_text_and_runs_nothing(visit, rows, evaluation, tmp_path):
     names = list(HOSTILE)
     texts = [HOSTILE[i % 6] for i in range(len(rows))]
-    found.to_html(
+    evaluation.to_html(
         tmp_path / "report.html",
         class_names=names,
         ids=texts,
@@ -294,8 +292,8 @@ def test_one_hot_answers_make_a_page_that_works(certain, visit, tmp_path):
     probs = np.eye(3)[classes]
     probs[rng.random(200) >= certain] = [0.5, 0.3, 0.2]
     labels = np.where(rng.random(200) < 0.8, probs.argmax(1), 2)
-    found = td.evaluate(td.Predictions.from_probs(probs, labels))
-    found.to_html(tmp_path / "report.html")
+    evaluation = td.evaluate(td.Predictions.from_probs(probs, labels))
+    evaluation.to_html(tmp_path / "report.html")
     opened = visit(tmp_path / "report.html")
     assert opened.complaints == []
     assert np.isfinite(float(opened.locator("#threshold").inner_text().split()[0]))
@@ -324,7 +322,7 @@ def test_few_errors_are_pointed_out_and_any_first_score_is_a_baseline(rng):
     assert "AUROC against alpha, paired" in html
 
 
-def test_a_score_that_tells_nothing_is_pointed_out_at_the_top(rng):
+def test_an_uninformative_score_is_pointed_out_at_the_top(rng):
     probs = rng.dirichlet(np.ones(3), 300)
     p = td.Predictions.from_probs(probs, rng.integers(0, 3, 300))
     html = td.evaluate(p, scores=["msp"]).to_html()
@@ -345,8 +343,8 @@ def test_answers_show_the_confidence_that_was_given(visit, rng, tmp_path):
 
 
 def test_commands_keep_every_digit_and_the_path(rows):
-    found = td.evaluate(rows, scores=["alpha"], temperature=1.23456789)
-    html = found.to_html(
+    evaluation = td.evaluate(rows, scores=["alpha"], temperature=1.23456789)
+    html = evaluation.to_html(
         source="p.npz", file="sub folder/p.npz", options=("--probs", "")
     )
     before, between, after = data_of(html)["command"]["gate"]
@@ -363,10 +361,10 @@ def test_certain_rows_make_a_page():
     assert all(isinstance(t, float) for t in thresholds)
 
 
-def test_a_notebook_shows_the_page_in_a_frame(found, tab):
+def test_a_notebook_shows_the_page_in_a_frame(evaluation, tab):
     opened = tab
     opened.goto("about:blank")
-    opened.set_content(found._repr_html_())
+    opened.set_content(evaluation._repr_html_())
     inner = opened.frame_locator("iframe")
     inner.locator("#want-frr").fill("5")
     inner.get_by_role("button", name="Find").click()
@@ -374,18 +372,18 @@ def test_a_notebook_shows_the_page_in_a_frame(found, tab):
     assert "[" in inner.locator("#frr").inner_text()  # its script ran
 
 
-def test_what_does_not_fit_is_refused(found):
+def test_mismatched_arguments_are_refused(evaluation):
     for name, wrong in (("ids", [1]), ("texts", ["a"]), ("class_names", ["a"])):
         with pytest.raises(InputError, match=name):
-            found.to_html(**{name: wrong})
+            evaluation.to_html(**{name: wrong})
     for name in ("ids", "thumbnails"):
         with pytest.raises(InputError, match=name):
-            found.to_html(**{name: 5})
+            evaluation.to_html(**{name: 5})
     with pytest.raises(InputError, match="colour"):
-        found.to_html(colour="red")
+        evaluation.to_html(colour="red")
     with pytest.raises(InputError, match="no predictions"):
-        replace(found, predictions=None).to_html()
-    assert replace(found, predictions=None)._repr_html_() is None
+        replace(evaluation, predictions=None).to_html()
+    assert replace(evaluation, predictions=None)._repr_html_() is None
 
 
 def test_the_command_writes_the_page(rows, run, tmp_path):
@@ -395,9 +393,9 @@ def test_the_command_writes_the_page(rows, run, tmp_path):
     table.write_csv(tmp_path / "p.csv")
     (tmp_path / "names.txt").write_text("a\nb\nc\nd\ne\nf\n")
     options = ("--ids", "id", "--texts", "text", "--class-names", "names.txt")
-    done = run("diagnose", "p.csv", "--html", "r.html", *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "Wrote r.html" in done.stdout
+    completed = run("diagnose", "p.csv", "--html", "r.html", *options, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "Wrote r.html" in completed.stdout
     html = (tmp_path / "r.html").read_text()
     assert "review " in html
     assert "SHA-256" in html
@@ -412,8 +410,10 @@ def test_the_command_writes_the_page(rows, run, tmp_path):
         (("--html", "-"), "Name one"),
         (("--html", "r.html", "--thumbnails", "pictures"), "pictures"),
     ):
-        done = run("diagnose", "p.csv", *mistake, cwd=tmp_path)
-        assert (done.returncode, word in done.stderr) == (2, True), done.stderr
+        completed = run("diagnose", "p.csv", *mistake, cwd=tmp_path)
+        assert (completed.returncode, word in completed.stderr) == (2, True), (
+            completed.stderr
+        )
 
 
 def test_perturbed_logits_in_the_file_are_shown_under_both_protocols(
@@ -425,8 +425,8 @@ def test_perturbed_logits_in_the_file_are_shown_under_both_protocols(
         labels=rows.labels,
         **{"pbb_beta_T1.5_eps0.001": rows.logits[:, ::-1]},
     )
-    done = run("diagnose", "p.npz", "--html", "r.html", "-q", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = run("diagnose", "p.npz", "--html", "r.html", "-q", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     html = (tmp_path / "r.html").read_text()
     assert "beta, T 1.5, epsilon 0.001" in html
     assert "<td>deployed</td>" in html
@@ -435,8 +435,8 @@ def test_perturbed_logits_in_the_file_are_shown_under_both_protocols(
 
 @pytest.mark.parametrize("temperature", [1e19, 1e-19])
 def test_scores_that_are_one_number_make_a_page(temperature, rows, visit, tmp_path):
-    found = td.evaluate(rows, scores=["alpha", "msp"], temperature=temperature)
-    found.to_html(tmp_path / "page.html")
+    evaluation = td.evaluate(rows, scores=["alpha", "msp"], temperature=temperature)
+    evaluation.to_html(tmp_path / "page.html")
     opened = visit(tmp_path / "page.html")
     opened.wait_for_timeout(100)
     assert opened.complaints == []

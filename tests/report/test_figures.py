@@ -62,7 +62,7 @@ def test_matplotlib_is_named_where_it_is_missing(monkeypatch, picture):
 
 
 @pytest.fixture
-def found(rng):
+def evaluation(rng):
     logits = 2 * rng.normal(size=(400, 4))
     labels = rng.integers(0, 4, 400)
     return td.evaluate(
@@ -70,23 +70,23 @@ def found(rng):
     )
 
 
-def test_every_chart_of_the_page_is_a_figure_for_a_paper(found):
-    (axes,) = plot_roc(found).axes
-    frr, trr, _ = td.roc(td.msp(found.predictions), found.predictions.errors)
+def test_every_chart_of_the_page_is_a_figure_for_a_paper(evaluation):
+    (axes,) = plot_roc(evaluation).axes
+    frr, trr, _ = td.roc(td.msp(evaluation.predictions), evaluation.predictions.errors)
     x, y = axes.lines[1].get_data()
     np.testing.assert_allclose(np.interp(x + y, frr + trr, trr), y, atol=1e-9)
-    (axes,) = plot_histogram(found, score="msp").axes
+    (axes,) = plot_histogram(evaluation, score="msp").axes
     assert axes.get_xlabel() == "msp (doubt)"
-    (axes,) = plot_histogram(found).axes
+    (axes,) = plot_histogram(evaluation).axes
     assert axes.get_xlabel() == "alpha (doubt)"
-    (axes,) = plot_risk_coverage(found, scores=["alpha"]).axes
-    assert axes.lines[0].get_ydata()[-1] == found.predictions.errors.mean()
-    (axes,) = plot_reliability(found).axes
+    (axes,) = plot_risk_coverage(evaluation, scores=["alpha"]).axes
+    assert axes.lines[0].get_ydata()[-1] == evaluation.predictions.errors.mean()
+    (axes,) = plot_reliability(evaluation).axes
     assert len(axes.lines) == 2
     with pytest.raises(InputError, match="Use"):
-        plot_roc(found, scores="alpha")
+        plot_roc(evaluation, scores="alpha")
     with pytest.raises(InputError, match="evaluate them again"):
-        plot_roc(replace(found, predictions=None))
+        plot_roc(replace(evaluation, predictions=None))
 
 
 def points(axes, label):
@@ -97,15 +97,15 @@ def points(axes, label):
 def test_a_cascade_is_drawn_as_cost_against_risk(by_hand):
     (axes,) = plot_cascade(by_hand).axes
     assert axes.get_xlabel() == "errors among the accepted (risk), %"
-    seen = by_hand.measured
+    measured = by_hand.measured
     np.testing.assert_allclose(points(axes, "cascade"), [[4.12, 1.45]])
     np.testing.assert_allclose(
         points(axes, "tested, passed"), [[1, 4], [3, 2], [4.12, 1.45]]
     )
     np.testing.assert_allclose(points(axes, "tested, failed"), [[5.2, 1.2]])
-    np.testing.assert_allclose(points(axes, "policies"), seen.policies * [100, 1])
+    np.testing.assert_allclose(points(axes, "policies"), measured.policies * [100, 1])
     curve = points(axes, "large alone")
-    np.testing.assert_allclose(curve, seen.curves["large"] * [100, 1])
+    np.testing.assert_allclose(curve, measured.curves["large"] * [100, 1])
     squares = [line for line in axes.lines if line.get_marker() == "s"]
     lines = [line for line in axes.lines if line.get_label().endswith("alone")]
     gates = [[4.9, 1.69], [4.8, 2.36]]
@@ -118,15 +118,16 @@ def test_a_cascade_is_drawn_as_cost_against_risk(by_hand):
     assert shown[:2] == ["small alone", "large alone"]
 
 
-def test_names_are_no_formulas_in_a_picture(by_hand, tmp_path):
+def test_names_are_not_formulas_in_a_figure(by_hand, tmp_path):
     odd = ("_$\\frac$", "two$x^")
-    seen = by_hand.measured
+    measured = by_hand.measured
     alone = tuple(
-        replace(one, name=name) for one, name in zip(seen.alone, odd, strict=True)
+        replace(model, name=name)
+        for model, name in zip(measured.alone, odd, strict=True)
     )
-    curves = dict(zip(odd, seen.curves.values(), strict=True))
-    seen = replace(seen, alone=alone, curves=curves)
-    figure = plot_cascade(replace(by_hand, stages=odd, measured=seen))
+    curves = dict(zip(odd, measured.curves.values(), strict=True))
+    measured = replace(measured, alone=alone, curves=curves)
+    figure = plot_cascade(replace(by_hand, stages=odd, measured=measured))
     figure.savefig(tmp_path / "cascade.svg")
     shown = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert [name.strip() for name in shown[:2]] == [

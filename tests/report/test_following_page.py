@@ -1,4 +1,4 @@
-"""Everything on the page follows the threshold, the score and what is asked."""
+"""Everything on the page follows the threshold, the score and the targets."""
 
 import csv
 import re
@@ -22,18 +22,18 @@ def table(page, name):
 
 def threshold_of(page, note=None):
     """Return the threshold that a table was counted at, or that of the slider."""
-    said = page.locator(f"#{note}").text_content() if note else ""
-    found = re.match(r"At (-?[\d.e+-]+), the nearest", said)
+    note_text = page.locator(f"#{note}").text_content() if note else ""
+    match = re.match(r"At (-?[\d.e+-]+), the nearest", note_text)
     return float(
-        found[1] if found else page.locator("#threshold").text_content().split()[0]
+        match[1] if match else page.locator("#threshold").text_content().split()[0]
     )
 
 
-def shown(part, whole):
-    if not whole:
+def shown(count, total):
+    if not total:
         return "-"
-    low, high = td.clopper_pearson(int(part), int(whole))
-    return f"{part / whole * 100:.2f} [{low * 100:.2f}, {high * 100:.2f}]"
+    low, high = td.clopper_pearson(int(count), int(total))
+    return f"{count / total * 100:.2f} [{low * 100:.2f}, {high * 100:.2f}]"
 
 
 @pytest.mark.sampled(3)
@@ -44,23 +44,34 @@ def test_tables_follow_the_slider_and_the_score(score, page, rows):
     last = int(page.locator("#slider").get_attribute("max"))
     for at in np.linspace(0, last, 20).astype(int):
         page.locator("#slider").fill(str(at))
-        kept = doubts <= threshold_of(page, "classes-note")
+        accepted = doubts <= threshold_of(page, "classes-note")
         for name, n, accuracy, frr, trr, risk in table(page, "classes"):
-            own = rows.predicted == int(name)
-            assert n == f"{own.sum():,}"
-            assert accuracy == shown((own & ~wrong).sum(), own.sum())
-            assert frr == shown((own & ~wrong & ~kept).sum(), (own & ~wrong).sum())
-            assert trr == shown((own & wrong & ~kept).sum(), (own & wrong).sum())
-            assert risk == shown((own & wrong & kept).sum(), (own & kept).sum())
-        kept = doubts <= threshold_of(page, "pairs-note")
+            matching = rows.predicted == int(name)
+            assert n == f"{matching.sum():,}"
+            assert accuracy == shown((matching & ~wrong).sum(), matching.sum())
+            assert frr == shown(
+                (matching & ~wrong & ~accepted).sum(), (matching & ~wrong).sum()
+            )
+            assert trr == shown(
+                (matching & wrong & ~accepted).sum(), (matching & wrong).sum()
+            )
+            assert risk == shown(
+                (matching & wrong & accepted).sum(), (matching & accepted).sum()
+            )
+        accepted = doubts <= threshold_of(page, "pairs-note")
         pairs, total = table(page, "pairs"), 0
         for label, predicted, through, n in pairs:
             if label != "all others":
-                own = (rows.labels == int(label)) & (rows.predicted == int(predicted))
-                assert (through, n) == (f"{(own & kept).sum():,}", f"{own.sum():,}")
+                matching = (rows.labels == int(label)) & (
+                    rows.predicted == int(predicted)
+                )
+                assert (through, n) == (
+                    f"{(matching & accepted).sum():,}",
+                    f"{matching.sum():,}",
+                )
                 assert through != "0"
             total += int(through.replace(",", ""))
-        assert total == (wrong & kept).sum()
+        assert total == (wrong & accepted).sum()
 
 
 @pytest.mark.sampled(3)
@@ -68,13 +79,13 @@ def test_tables_follow_the_slider_and_the_score(score, page, rows):
 def test_rows_follow_the_score_and_the_threshold(score, page, rows):
     page.locator("#score").select_option(score)
     doubts = getattr(td, score)(rows)
-    for kind, own in (("0", rows.errors), ("1", ~rows.errors)):
+    for kind, is_kind in (("0", rows.errors), ("1", ~rows.errors)):
         page.locator("#kind").select_option(kind)
         if page.locator("#more").is_visible():
             page.locator("#more").click()
-        places = np.flatnonzero(own)
+        places = np.flatnonzero(is_kind)
         sign = 1 if kind == "0" else -1
-        wanted = places[np.lexsort([places, sign * doubts[places]])][:50]
+        expected = places[np.lexsort([places, sign * doubts[places]])][:50]
         for at in (0, 300, 10**6):
             page.locator("#slider").fill(str(at))
             cut = threshold_of(page)
@@ -84,7 +95,7 @@ def test_rows_follow_the_score_and_the_threshold(score, page, rows):
                     f"{doubts[row]:.3f}",
                     "automatic" if doubts[row] <= cut else "a person",
                 ]
-                for row in wanted
+                for row in expected
             ]
 
 
@@ -96,19 +107,19 @@ def test_rows_are_searched_and_saved(page, tmp_path):
         with (tmp_path / "saved.csv").open(encoding="utf-8-sig", newline="") as file:
             return list(csv.reader(file))
 
-    head, *whole = saved("rows")  # all of them, also while ten are shown
+    head, *saved_rows = saved("rows")  # all of them, also while ten are shown
     assert head == ["id", "true class", "predicted as", "doubt", "goes to"]
     page.locator("#more").click()
     every = table(page, "rows")
-    assert whole == every
+    assert saved_rows == every
     assert len(every) == 50
-    some = every[7][0]
-    page.locator("#search").fill(some)
-    kept = table(page, "rows")
-    assert 0 < len(kept) < len(every)
-    assert all(some in " ".join(row[:3]) for row in kept)
-    assert saved("rows")[1:] == kept
-    head, *lines = saved("classes")  # numbers, each in a column of its own
+    search_text = every[7][0]
+    page.locator("#search").fill(search_text)
+    shown_rows = table(page, "rows")
+    assert 0 < len(shown_rows) < len(every)
+    assert all(search_text in " ".join(row[:3]) for row in shown_rows)
+    assert saved("rows")[1:] == shown_rows
+    head, *lines = saved("classes")  # numbers, each in a separate column
     assert head[:5] == ["class", "rows", "accuracy", "accuracy low", "accuracy high"]
     for line, cells in zip(lines, table(page, "classes"), strict=True):
         assert line[1] == cells[1].replace(",", "")
@@ -133,13 +144,13 @@ def test_targets_that_conflict_say_how_near_one_gets(page, rows):
     page.locator("#want-risk").fill("1")
     page.locator("#want-coverage").fill("90")
     page.keyboard.press("Enter")
-    said = page.locator("#message").text_content()
-    assert said.startswith("These targets conflict on these rows")
+    message = page.locator("#message").text_content()
+    assert message.startswith("These targets conflict on these rows")
     risk = td.risk_at_coverage(doubts, wrong, coverage=0.9)
     most = td.coverage_at_risk(doubts, wrong, risk=0.01)
-    found = re.findall(r"comes to ([\d.]+)%", said)
-    assert float(found[0]) == pytest.approx(100 * risk, abs=0.3)
-    assert float(found[1]) == pytest.approx(100 * most, abs=0.3)
+    rates = re.findall(r"comes to ([\d.]+)%", message)
+    assert float(rates[0]) == pytest.approx(100 * risk, abs=0.3)
+    assert float(rates[1]) == pytest.approx(100 * most, abs=0.3)
     assert "comes nearest" in page.locator("#say-why").text_content()
     page.locator("#want-coverage").fill("")
     page.keyboard.press("Enter")
@@ -204,12 +215,12 @@ def test_a_price_gives_the_cheapest_threshold(price, page, rows):
         at = td.confusion(doubts, wrong, threshold=threshold)
         return (price * at.accepted_errors + at.n_rejected) / at.n * 100
 
-    every = [cost(one) for one in np.unique(doubts)]
-    own = cost(threshold_of(page))
-    assert own <= min(every) + 0.3  # the page has fewer thresholds
-    said = page.locator("#say-why").text_content()
-    assert f"cost as much as {own:.2f} reviews" in said
-    assert f"At {price} review{'s' if price > 1 else ''} per" in said
+    every = [cost(threshold) for threshold in np.unique(doubts)]
+    shown_cost = cost(threshold_of(page))
+    assert shown_cost <= min(every) + 0.3  # the page has fewer thresholds
+    reason = page.locator("#say-why").text_content()
+    assert f"cost as much as {shown_cost:.2f} reviews" in reason
+    assert f"At {price} review{'s' if price > 1 else ''} per" in reason
     top = page.locator("#t-cost tbody tr").last.locator("td").last.text_content()
     assert float(top) == pytest.approx(100 * price * wrong.mean(), abs=0.005)
 
@@ -225,8 +236,8 @@ def test_the_offered_command_promises_what_was_asked(
     page.locator(f"#value-{target}").select_option(str(value))
     np.savez(tmp_path / "my file.npz", logits=rows.logits, labels=rows.labels)
     words = shlex.split(page.locator("#promise").text_content())
-    done = run(*words[1:], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = run(*words[1:], cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     gate = td.Gate.load(tmp_path / "gate.json")
     assert gate.certificate.guarantee
     assert gate.certificate.target == {target: value}
@@ -241,7 +252,7 @@ def test_a_score_chosen_on_these_rows_needs_others(page):
     assert "--score entropy " in page.locator("#menu").text_content()
 
 
-def test_a_cost_is_no_promise(page, rows, run, tmp_path):
+def test_a_cost_is_not_a_promise(page, rows, run, tmp_path):
     page.locator("#value-cost").fill("7")
     assert "No promise goes with the lowest cost" in (
         page.locator("#say-gate").text_content()
@@ -253,8 +264,8 @@ def test_a_cost_is_no_promise(page, rows, run, tmp_path):
     assert not td.Gate.load(tmp_path / "gate.json").certificate.guarantee
 
 
-def test_nothing_is_cut_on_a_phone(found, visit, tmp_path):
-    found.to_html(
+def test_nothing_is_cut_on_a_phone(evaluation, visit, tmp_path):
+    evaluation.to_html(
         tmp_path / "report.html", class_names=[f"class {i}" for i in range(6)]
     )
     opened = visit(tmp_path / "report.html", width=360, height=800)
@@ -277,9 +288,9 @@ def test_tips_are_whole_and_cover_no_number_on_a_phone(visit, written):
         assert number["y"] + number["height"] <= tip["y"]
 
 
-def test_commands_break_between_words_only(found, visit, tmp_path):
+def test_commands_break_between_words_only(evaluation, visit, tmp_path):
     options = ("--labels", "the true one", "--predicted", "what it said")
-    found.to_html(tmp_path / "report.html", file="a.csv", options=options)
+    evaluation.to_html(tmp_path / "report.html", file="a.csv", options=options)
     opened = visit(tmp_path / "report.html", width=360, height=800)
     heights = opened.eval_on_selector_all(
         "#promise .word", "words => words.map(w => w.getClientRects().length)"

@@ -23,7 +23,7 @@ def offer_of(offers, target, value):
 @pytest.mark.parametrize(
     ("target", "value"), [("risk", 0.02), ("frr", 0.1), ("coverage", 0.8)]
 )
-def test_gates_on_other_rows_do_what_was_said(target, value, rng):
+def test_gates_on_other_rows_do_what_was_offered(target, value, rng):
     offer = offer_of(make_offers(*draw(rng, 2000)), target, value)
     coverages = []
     for _ in range(30):
@@ -34,7 +34,7 @@ def test_gates_on_other_rows_do_what_was_said(target, value, rng):
     ends = [int(n) / 100 for n in re.findall(r"([\d]+)%", offer.detail)]
     low, high = min(ends), max(ends)
     inside = np.mean([low - 0.03 <= c <= high + 0.03 for c in coverages])
-    assert inside >= 0.6  # four of five are said
+    assert inside >= 0.6  # four of five are promised
 
 
 def test_it_says_that_a_value_cannot_be_promised_and_which_can(rng):
@@ -58,19 +58,19 @@ def test_it_says_that_a_value_cannot_be_promised_and_which_can(rng):
     )
     enough = re.search(r"in most of those on about ([\d,]+)\.", offer.detail)
     n = int(enough[1].replace(",", ""))
-    held = [
+    promise_held = [
         td.calibrate_scores(*draw(rng, n, 0.85, 3.0), risk=0.01).state == "threshold"
         for _ in range(20)
     ]
-    assert np.mean(held) > 0.5
+    assert np.mean(promise_held) > 0.5
 
 
 def test_more_rows_for_the_gate_allow_more(rng):
     scores, errors = draw(rng, 300)
-    few = offer_of(make_offers(scores, errors), "risk", 0.01)
-    many = offer_of(make_offers(scores, errors, 10_000), "risk", 0.01)
-    assert many.likely > few.likely
-    assert "each made from 10,000 rows" in many.detail
+    on_few_rows = offer_of(make_offers(scores, errors), "risk", 0.01)
+    on_many_rows = offer_of(make_offers(scores, errors, 10_000), "risk", 0.01)
+    assert on_many_rows.likely > on_few_rows.likely
+    assert "each made from 10,000 rows" in on_many_rows.detail
 
 
 @pytest.mark.parametrize("accuracy", [0.6, 0.9, 0.99])
@@ -88,7 +88,7 @@ def test_a_page_opens_with_a_promise_that_can_be_made(accuracy, rng):
 
 def test_where_no_risk_can_be_promised_few_right_answers_are_lost(rng):
     errors = rng.random(500) < 0.3
-    offers = make_offers(rng.random(500), errors)  # a score that tells nothing
+    offers = make_offers(rng.random(500), errors)  # an uninformative score
     opened = choose_opening(offers, errors.mean())
     assert (opened.target, opened.value) == ("frr", 0.05)
 

@@ -43,22 +43,24 @@ def watched(updates, *, worse_from=1000, window=1000, **target):
 def in_groups(names, updates):
     rng = np.random.default_rng(1)
     doubts, wrong = drawn(len(names) * 600, 0)
-    own = np.array(names)[rng.integers(0, len(names), len(doubts))]
-    watch = td.calibrate_scores(doubts, wrong, frr=0.1, groups=own).watch(window=300)
+    group_names = np.array(names)[rng.integers(0, len(names), len(doubts))]
+    watch = td.calibrate_scores(doubts, wrong, frr=0.1, groups=group_names).watch(
+        window=300
+    )
     for i in range(updates):
         doubts, wrong = drawn(300, i + 1)
-        own = np.array(names)[rng.integers(0, len(names), 300)]
-        doubts += 1.5 * (own == names[0]) * (i > updates // 2)
+        group_names = np.array(names)[rng.integers(0, len(names), 300)]
+        doubts += 1.5 * (group_names == names[0]) * (i > updates // 2)
         batch = f"{i} {names[i % len(names)]}"
-        watch.update(doubts, wrong, groups=own, at=START + i * DAY, batch=batch)
+        watch.update(doubts, wrong, groups=group_names, at=START + i * DAY, batch=batch)
     return watch
 
 
 def unsure():
     watch = watched(0)
     doubts, wrong = drawn(400, 1)
-    known = np.where(watch.gate.accept(doubts), np.nan, wrong)
-    return watch.update(doubts, known, at=START)
+    partial_labels = np.where(watch.gate.accept(doubts), np.nan, wrong)
+    return watch.update(doubts, partial_labels, at=START)
 
 
 def idle():
@@ -99,17 +101,19 @@ def when(entry):
     return f"{datetime.fromtimestamp(entry.time, UTC):%Y-%m-%d %H:%M}"
 
 
-def test_an_alarm_is_said_with_its_time_and_why(drifted):
+def test_an_alarm_is_shown_with_its_time_and_reason(drifted):
     page = html.unescape(render_watch(drifted))
     (at,) = [i for i, entry in enumerate(drifted.records()) if "risk" in entry.alarms]
     assert "ALARM.</strong> The promise no longer holds" in page
     assert f"since {when(drifted.records()[at])} UTC (update {at + 1})" in page
-    told = drifted.to_dict()["tests"]["risk"]
-    assert told["alarm"]["reason"] in page
-    seen = told["estimate"]
-    ends = f"[{seen['low']:.2%}, {seen['high']:.2%}]"
-    assert seen["window"] > 1
-    assert f"{seen['value']:.2%} {ends} of the latest {seen['n']:,} rows" in page
+    risk_test = drifted.to_dict()["tests"]["risk"]
+    assert risk_test["alarm"]["reason"] in page
+    estimate = risk_test["estimate"]
+    ends = f"[{estimate['low']:.2%}, {estimate['high']:.2%}]"
+    assert estimate["window"] > 1
+    assert (
+        f"{estimate['value']:.2%} {ends} of the latest {estimate['n']:,} rows" in page
+    )
     assert "at most 15% errors among the accepted, with confidence 0.9" in page
     assert "the probability of any false alarm is at most 10%" in page
 
@@ -135,17 +139,17 @@ def test_numbers_are_those_of_the_watch(drifted, tab, tmp_path):
     history = drifted.history.to_dicts()
     assert sorted(rates) == list(range(1, 41))
     for number, row in enumerate(history, 1):
-        time, said = rates[number]
+        time, words = rates[number]
         assert time == f"{row['time']:%Y-%m-%d %H:%M}"
         ends = f"[{row['risk_low']:.2%}, {row['risk_high']:.2%}]"
-        assert said.startswith(f"{row['risk']:.2%} {ends} of ")
+        assert words.startswith(f"{row['risk']:.2%} {ends} of ")
         share = f"{row['accepted'] / row['rows']:.2%} of 200 rows"
         assert accepted[number][1] == share
         n = math.exp(max(0.0, row["risk_evidence"]))
-        said = re.fullmatch(
+        words = re.fullmatch(
             "(?:at most|fewer than) 1 in (.*) cases", chances[number][1]
         )
-        shown = float(said[1].replace(",", "")) if said else 1.0
+        shown = float(words[1].replace(",", "")) if words else 1.0
         assert shown == pytest.approx(min(n, 1e9), rel=0.1)
     cells = tab.locator("#updates tbody tr").first.locator("th, td").all_text_contents()
     assert cells[0] == "40"
@@ -153,7 +157,7 @@ def test_numbers_are_those_of_the_watch(drifted, tab, tmp_path):
 
 
 def test_charts_are_drawn_to_scale(drifted, tab, tmp_path):
-    """Heights are read back by the numbers beside the axis."""
+    """Heights are read back from the axis labels."""
     show(tab, drifted, tmp_path)
     ticks = tab.evaluate(
         "[...document.querySelectorAll('#rate-risk text[text-anchor=end]')]"
@@ -168,8 +172,10 @@ def test_charts_are_drawn_to_scale(drifted, tab, tmp_path):
         "[...document.querySelectorAll('#rate-risk .end')]"
         ".map(e => Number(e.getAttribute('cy')))"
     )
-    seen = [entry.estimates["risk"] for entry in drifted.records()]
-    last = {one.window: 100 * one.value for one in seen}  # windows are drawn apart
+    estimates = [entry.estimates["risk"] for entry in drifted.records()]
+    last = {
+        estimate.window: 100 * estimate.value for estimate in estimates
+    }  # windows are drawn apart
     assert [slope * end + zero for end in ends] == pytest.approx(
         list(last.values()), abs=0.02
     )
@@ -178,12 +184,12 @@ def test_charts_are_drawn_to_scale(drifted, tab, tmp_path):
     assert tab.locator("#rate-accepted path.alarm").count() == 0
 
 
-def test_the_update_under_the_pointer_is_said(drifted, tab, tmp_path):
+def test_the_update_under_the_pointer_is_described(drifted, tab, tmp_path):
     show(tab, drifted, tmp_path)
-    said = tab.locator("#at-rate-risk")
-    assert said.inner_text().startswith("Update 40, ")
+    note = tab.locator("#at-rate-risk")
+    assert note.inner_text().startswith("Update 40, ")
     tab.locator("#rate-risk").hover(position={"x": 90, "y": 100})
-    assert said.inner_text().startswith("Update 1, 2025-06-15 15:06 UTC: estimate: ")
+    assert note.inner_text().startswith("Update 1, 2025-06-15 15:06 UTC: estimate: ")
 
 
 @pytest.mark.parametrize(
@@ -210,9 +216,7 @@ def test_little_to_say_looks_right_on_a_telephone(make, words, tab, tmp_path):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1280)])
-def test_nothing_stands_in_the_way_of_a_screen_reader(
-    scheme, width, violations, tmp_path
-):
+def test_the_page_is_accessible_to_a_screen_reader(scheme, width, violations, tmp_path):
     in_groups(["north", "south", "east", "west", "isle", "quay"], 12).to_html(
         tmp_path / "watch.html"
     )
@@ -243,18 +247,23 @@ def test_labels_that_do_not_come_are_drawn(tab, tmp_path):
         picked = watch.draw(gate.accept(doubts), ids=ids)
         at = START + i * DAY
         watch.update(doubts, ids=ids, reviewed=picked, at=at)
-        some = np.flatnonzero(picked)[::2]
-        watch.label(errors=wrong[some], ids=[ids[row] for row in some], at=at + 60)
+        delivered = np.flatnonzero(picked)[::2]
+        watch.label(
+            errors=wrong[delivered], ids=[ids[row] for row in delivered], at=at + 60
+        )
     show(tab, watch, tmp_path)
     entries = watch.records()
     rows = table(tab, "labels")
-    gone = came = 0
+    n_unresolved = n_labels = 0
     for number, entry in enumerate(entries, 1):
-        gone, came = gone + entry.unresolved, came + entry.labels
-        every = gone + came + entry.waiting
-        wanted = [f"{entry.waiting / every:.2%}", f"{gone / every:.2%}"]
-        assert rows[number][1:] == wanted
-    assert gone > 0
+        n_unresolved, n_labels = (
+            n_unresolved + entry.unresolved,
+            n_labels + entry.labels,
+        )
+        every = n_unresolved + n_labels + entry.waiting
+        expected = [f"{entry.waiting / every:.2%}", f"{n_unresolved / every:.2%}"]
+        assert rows[number][1:] == expected
+    assert n_unresolved > 0
     assert "A label may take 2.5 days" in tab.locator("footer").inner_text()
 
 
@@ -282,7 +291,7 @@ def long_history(watch, n, groups=()):
 
     def entry(i):
         rates = dict.fromkeys(watch.tests, 0.0) | {"accepted": rng.uniform(0.7, 0.9)}
-        seen = {
+        estimates = {
             name: RateEstimate(
                 rng.uniform(0.02, 0.1), 0.012345678, 0.123456789, 1000, i // 3
             )
@@ -294,7 +303,7 @@ def long_history(watch, n, groups=()):
         return HistoryEntry(
             START + 60.5 * i, "update", f"batch {i}", rows, share, labels=rows,
             waiting=int(rng.integers(100)), unresolved=1, evidence=evidence,
-            estimates=seen,
+            estimates=estimates,
         )  # fmt: skip
 
     entries = [entry(i) for i in range(n)]
@@ -314,8 +323,8 @@ def test_ten_thousand_updates_are_thinned_and_stay_small(tab, tmp_path):
     assert 4322 in charts["rate-frr"]["updates"]  # the alarm
     assert 778 in charts["rate-accepted"]["updates"]  # the least accept rate
     windows = charts["rate-frr"]["lines"][0]["windows"]
-    known = [window for window in windows if window is not None]
-    assert len(known) == len(set(known)) > 30  # one estimate of each
+    estimated = [window for window in windows if window is not None]
+    assert len(estimated) == len(set(estimated)) > 30  # one estimate of each
     assert re.search(r"\d+ of 10,000 updates are shown", page)
     assert "the latest 200 of 10,000 updates" in page
     show(tab, watch, tmp_path, width=360)
@@ -327,14 +336,14 @@ def test_ten_thousand_updates_are_thinned_and_stay_small(tab, tmp_path):
 def test_thinning_keeps_extremes_ends_and_what_must_stay(rng):
     values = [None if v > 2.5 else v for v in rng.normal(size=5000).tolist()]
     other = rng.exponential(size=5000).tolist()
-    kept = thin(5000, [values, other], always=[17, 4000])
-    known = np.array([np.nan if v is None else v for v in values])
-    assert len(kept) <= 400
-    assert kept == sorted(set(kept))
-    wanted = {0, 4999, 17, 4000, int(np.argmax(other)), int(np.argmin(other))}
-    assert wanted | {np.nanargmin(known), np.nanargmax(known)} <= set(kept)
+    indices = thin(5000, [values, other], always=[17, 4000])
+    numbers = np.array([np.nan if v is None else v for v in values])
+    assert len(indices) <= 400
+    assert indices == sorted(set(indices))
+    expected = {0, 4999, 17, 4000, int(np.argmax(other)), int(np.argmin(other))}
+    assert expected | {np.nanargmin(numbers), np.nanargmax(numbers)} <= set(indices)
     assert thin(3, [[1, 2, 3]], always=[]) == [0, 1, 2]
-    assert max(np.diff(kept)) < 5000 / 50  # no long stretch is left out
+    assert max(np.diff(indices)) < 5000 / 50  # no long stretch is left out
 
 
 def test_it_is_one_file_of_the_same_bytes_written_whole(drifted, tmp_path):

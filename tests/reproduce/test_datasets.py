@@ -137,18 +137,18 @@ def house_numbers(folder, pictures):
         raw.write(b"MATLAB 7.3 MAT-file".ljust(512))
 
 
-def digit(label, left, top, width, height):
+def digit(label, x, top, width, height):
     return {
-        "label": label, "left": left, "top": top, "width": width, "height": height
+        "label": label, "left": x, "top": top, "width": width, "height": height
     }  # fmt: skip
 
 
 def test_svhn_cuts_digits_out_of_full_numbers(tmp_path):
-    left, right = (
+    first, second = (
         np.full((40, 16, 3), 60, np.uint8),
         np.full((40, 16, 3), 200, np.uint8),
     )
-    two = np.concatenate([left, right], 1)
+    two = np.concatenate([first, second], 1)
     slope = np.tile(np.arange(0, 200, 2, dtype=np.uint8)[:, None, None], (1, 100, 3))
     pictures = [
         ("1.png", two, [digit(10, 0, 8, 8, 16), digit(3, 20, 8, 8, 16)]),
@@ -333,7 +333,7 @@ def idx(folder, grey, *, packed=False, form="t10k-{}-{}-ubyte"):
         ("fashion-mnist", "FashionMNIST"),
     ],
 )
-def test_mnist_is_found_where_people_have_it(name, place, tmp_path, rng):
+def test_mnist_is_found_in_the_usual_folders(name, place, tmp_path, rng):
     grey = rng.integers(0, 256, (N, 28, 28), dtype=np.uint8)
     idx(tmp_path / place, grey)
     examples = OUT_SETS[name].load(tmp_path, rows=N)
@@ -439,18 +439,20 @@ def test_other_files_are_not_svhn(tmp_path, pixels):
 
 
 def test_pickles_run_nothing(tmp_path):
-    class Evil:
+    class PrintingPickle:
         def __reduce__(self):
             return (print, ("run",))
 
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
-    (folder / "test_batch").write_bytes(pickle.dumps({b"data": Evil()}, protocol=2))
+    (folder / "test_batch").write_bytes(
+        pickle.dumps({b"data": PrintingPickle()}, protocol=2)
+    )
     with pytest.raises(FileError, match="asks for"):
         DATASETS["cifar10"].load(tmp_path)
 
 
-def test_what_is_not_there_is_said(tmp_path):
+def test_missing_data_are_reported(tmp_path):
     with pytest.raises(FileError, match=r"data not present: put SVHN at .*test_32x32"):
         DATASETS["svhn"].load(tmp_path)
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"")

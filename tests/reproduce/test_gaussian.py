@@ -19,8 +19,8 @@ def test_the_papers_sigma_is_a_variance(report):
     far = {row[1]: abs(row[4] - row[6]) for row in accuracy.rows}
     assert far["variance 2"] < far["sd 2"]
     assert far["variance 4"] < far["sd 4"]
-    wanted = {2.0: 84.13, 4.0: 76.02, 16.0: 63.82}
-    for variance, value in wanted.items():
+    expected = {2.0: 84.13, 4.0: 76.02, 16.0: 63.82}
+    for variance, value in expected.items():
         assert 100 * gaussian.bayes_accuracy(variance) == pytest.approx(value, abs=0.01)
 
 

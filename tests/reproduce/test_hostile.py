@@ -139,7 +139,7 @@ def test_pictures_start_no_program(tmp_path):
         read_images(tmp_path)
 
 
-def test_pictures_lie_in_their_folder(tmp_path):
+def test_pictures_are_read_from_their_folder(tmp_path):
     folder = tmp_path / "tiny-imagenet-200"
     (folder / "val" / "images").mkdir(parents=True)
     (folder / "wnids.txt").write_text("n01\n")
@@ -184,7 +184,7 @@ def test_tables_of_any_size_are_refused(tmp_path, monkeypatch):
 
 
 def test_a_panic_of_the_reader_is_a_damaged_file(tmp_path, monkeypatch):
-    def panics(*_given, **_options):
+    def panics(*_arguments, **_options):
         raise pl.exceptions.PanicException
 
     pl.DataFrame({"text": ["a"]}).write_parquet(tmp_path / "imdb.parquet")

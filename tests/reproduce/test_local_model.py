@@ -61,8 +61,8 @@ def test_a_model_comes_from_its_two_files(files, rng):
     assert not local.model.training
     pixels = rng.integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
     x = local.inputs(pixels)
-    wanted = (pixels[3, 1, 2] / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.2, 0.1]
-    assert x[3, :, 1, 2].tolist() == pytest.approx(wanted.tolist(), rel=1e-5)
+    expected = (pixels[3, 1, 2] / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.2, 0.1]
+    assert x[3, :, 1, 2].tolist() == pytest.approx(expected.tolist(), rel=1e-5)
     sizes = [len(y) for _, y in local.batches(pixels, np.arange(5), 2)]
     assert sizes == [2, 2, 1]
     before = local.digest()

@@ -58,19 +58,19 @@ KINDS = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8")
 
 
 @pytest.mark.parametrize("do_compression", [True, False])
-def test_arrays_are_as_scipy_writes_them(do_compression, rng):
-    wanted = {kind: rng.integers(0, 100, (3, 2, 4)).astype(kind) for kind in KINDS}
-    wanted |= {"y": np.ones((1, 1)), "quite_a_long_name": np.zeros((0, 3), "u1")}
+def test_arrays_equal_those_that_scipy_wrote(do_compression, rng):
+    expected = {kind: rng.integers(0, 100, (3, 2, 4)).astype(kind) for kind in KINDS}
+    expected |= {"y": np.ones((1, 1)), "quite_a_long_name": np.zeros((0, 3), "u1")}
     passed_over = {
         "cell": np.array([1, "a"], object),
         "struct": {"a": {"b": 1}},
         "text": "a",
         "complex": np.array([[1j]]),
     }
-    content = saved({**passed_over, **wanted}, do_compression=do_compression)
+    content = saved({**passed_over, **expected}, do_compression=do_compression)
     arrays = read_matlab(content, most=1 << 20)
-    assert arrays.keys() == wanted.keys()
-    for name, array in wanted.items():
+    assert arrays.keys() == expected.keys()
+    for name, array in expected.items():
         assert np.array_equal(arrays[name], array)
 
 
@@ -85,8 +85,8 @@ def test_files_of_matlab_itself(name):
         by_scipy = loadmat(file)
         arrays = read_matlab(file.read_bytes(), most=1 << 20)
         assert arrays.keys() == {name for name in by_scipy if not name.startswith("__")}
-        for own, array in arrays.items():
-            assert np.array_equal(array, by_scipy[own]), file
+        for array_name, array in arrays.items():
+            assert np.array_equal(array, by_scipy[array_name]), file
 
 
 @pytest.mark.parametrize("kind", ["u1", "f8"])

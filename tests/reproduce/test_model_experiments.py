@@ -1,4 +1,4 @@
-"""The experiments that run a model, on a small world of their own."""
+"""The experiments that run a model, on a small synthetic data set."""
 
 from dataclasses import replace
 
@@ -100,21 +100,21 @@ def test_ood_takes_the_rows_of_a_folder_and_says_whose(world, tmp_path, rng):
     out = tmp_path / "out.npz"
     np.savez(out, logits=rng.normal(size=(60, 10)))
     inside = world.data / "tiny-cifar10-test.npz"
-    wanted = reproduce("ood", Options(predictions=inside, ood=(str(out),)))
+    expected = reproduce("ood", Options(predictions=inside, ood=(str(out),)))
     report = reproduce("ood", Options(data=world.data, ood=(str(out),)))
-    assert report.tables == wanted.tables
+    assert report.tables == expected.tables
     folder = tmp_path / "two"
     folder.mkdir()
     for name in ("a-cifar10-test.npz", "b-svhn-test.npz"):
         (folder / name).write_bytes(inside.read_bytes())
     report = reproduce("ood", Options(data=folder, ood=(str(out),)))
-    assert report.tables[0].rows == wanted.tables[0].rows
+    assert report.tables[0].rows == expected.tables[0].rows
     assert report.notes[0] == (
         "The rows are of CIFAR-10, a. Others, for --predictions: SVHN, b."
     )
 
 
-def test_whitebox_stands_beside_alpha(world):
+def test_whitebox_is_compared_with_alpha(world):
     report = reproduce("whitebox", world)
     (table,) = report.tables
     assert [row[:2] for row in table.rows] == [
@@ -159,11 +159,11 @@ class StoppedError(Exception):
     """In place of a kill."""
 
 
-def test_a_stopped_run_goes_on(world, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes(world, tmp_path, monkeypatch):
     from trustdoctor.adapters.torch.doctor import Doctor
 
     monkeypatch.setattr(whitebox, "TRAIN", 120)
-    wanted = reproduce("whitebox", world)
+    expected = reproduce("whitebox", world)
     calls = []
     plain = Doctor.__call__
 
@@ -184,8 +184,8 @@ def test_a_stopped_run_goes_on(world, tmp_path, monkeypatch):
     assert len(calls) == 2
     report = reproduce("whitebox", replace(world, steps=steps))
     assert len(calls) == 5  # of five steps two were kept
-    assert report == wanted
-    assert reproduce("whitebox", replace(world, steps=steps)) == wanted
+    assert report == expected
+    assert reproduce("whitebox", replace(world, steps=steps)) == expected
     assert len(calls) == 5  # all are kept for the next experiment
 
 
@@ -213,7 +213,7 @@ def test_steps_know_what_they_depend_on(tmp_path):
     assert Steps().child("x") is None
 
 
-def test_a_step_of_another_model_is_not_taken_for_ours(world, tmp_path):
+def test_a_step_of_another_model_is_not_mistaken_for_ours(world, tmp_path):
     from trustdoctor.reproduce.local_model import load_model
 
     local = load_model(world.model, world.weights)
@@ -267,7 +267,7 @@ def test_ood_does_without_training_images(world, tmp_path):
     assert any("mhlnb_wb needs the training images" in note for note in report.notes)
 
 
-def test_sets_of_one_name_have_pictures_of_their_own(world, pictures):
+def test_data_sets_of_one_name_have_separate_pictures(world, pictures):
     report = reproduce("ood", replace(world, ood=(str(pictures), str(pictures))))
     assert len({picture.name for picture in report.pictures}) == 2
 

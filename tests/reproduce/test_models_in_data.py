@@ -1,4 +1,4 @@
-"""Weights that lie beside predictions: run without a line of their own code."""
+"""Weights next to predictions are run without executing code of the model."""
 
 import io
 from dataclasses import replace
@@ -58,7 +58,7 @@ def options(data_folder, monkeypatch):
     return Options(data=data_folder)
 
 
-def test_the_weights_beside_predictions_fill_pbb(options, monkeypatch):
+def test_the_weights_next_to_predictions_fill_pbb(options, monkeypatch):
     monkeypatch.setattr(sweep, "ROWS", 50)
     monkeypatch.setattr(table1, "ROWS", 50)
     monkeypatch.setattr(sweep, "COARSE_EPSILONS", (0.0, 0.002))
@@ -121,7 +121,7 @@ def test_an_unknown_net_asks_for_its_code(options, data_folder, tmp_path):
     )
 
 
-def test_what_is_no_prediction_is_passed_over_and_named(tmp_path, rng):
+def test_files_without_predictions_are_skipped_and_named(tmp_path, rng):
     table = pl.DataFrame({"image": [b"PNG"], "label": [1], "sharpness": [0.5]})
     table.write_parquet(tmp_path / "svhn-test.parquet")
     logits, labels = rng.normal(size=(30, 10)), rng.integers(0, 10, 30)

@@ -36,7 +36,7 @@ REAL = (
         ("mine", None),
     ],
 )
-def test_a_net_is_known_by_how_its_weights_name_begins(model, net):
+def test_a_net_is_recognised_by_the_prefix_of_its_weights(model, net):
     assert known_net(model) == net
 
 
@@ -80,7 +80,7 @@ def test_the_shared_weights_give_the_shared_predictions(
     local = load_net(known_net(weights), shared / "models" / f"{weights}.safetensors")
     pixels = read_parquet(shared / "data" / f"{images}.parquet", "test").values[:4]
     with np.load(shared / "predictions" / f"{predictions}-test.npz") as file:
-        wanted = file["logits"][:4]
+        expected = file["logits"][:4]
     with torch.no_grad():
         logits = local.model(local.inputs(pixels)).numpy()
-    np.testing.assert_allclose(logits, wanted, atol=0.01)
+    np.testing.assert_allclose(logits, expected, atol=0.01)

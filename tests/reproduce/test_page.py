@@ -44,13 +44,13 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def some(monkeypatch):
+def few_parts(monkeypatch):
     parts_of_page = ("table1", "models", "instead", "histograms", "whitebox")
     monkeypatch.setattr(page, "PARTS", {k: page.PARTS[k] for k in parts_of_page})
     monkeypatch.setattr(instead, "SPLITS", 5)
 
 
-@pytest.mark.usefixtures("some")
+@pytest.mark.usefixtures("few_parts")
 def test_the_page_has_what_the_data_allow(folder, tmp_path):
     report = reproduce("all", Options(data=folder))
     assert [chapter.name for chapter in report.chapters] == [
@@ -65,16 +65,16 @@ def test_the_page_has_what_the_data_allow(folder, tmp_path):
     assert written == {"reproduction.md", "reproduction.json"}
     assert (tmp_path / "table1.md").exists()
     text = (tmp_path / "reproduction.md").read_text()
-    claims_at, first, made = (
+    claims_at, first, commands_at = (
         text.index(words)
         for words in ("Which of the paper's claims", "## Table 1", "## How this was")
     )
-    assert claims_at < first < made
+    assert claims_at < first < commands_at
     links = re.findall(r"\]\((\S+\.svg)\)", text)
     assert links
     assert all((tmp_path / link).exists() for link in links)
-    assert "`trustdoctor reproduce table1 --data DIR --out DIR`:" in text[made:]
-    assert "- processor: " in text[made:]
+    assert "`trustdoctor reproduce table1 --data DIR --out DIR`:" in text[commands_at:]
+    assert "- processor: " in text[commands_at:]
     assert json.loads((tmp_path / "reproduction.json").read_text())["chapters"]
 
 
@@ -123,7 +123,7 @@ def full(*rows):
     return Table(title, COLUMNS, rows)
 
 
-def made(*tables):
+def report_of(*tables):
     return Report("table1", "", tables, "")
 
 
@@ -136,7 +136,7 @@ def test_claims_say_what_the_numbers_say():
         ("sr", "TBB", 93.8, Estimate(94.1), 18.2, Estimate(17.9)),
     ]
     claim_by_title = {
-        row[0]: row for row in claims({"table1": made(full(*cells))}).rows
+        row[0]: row for row in claims({"table1": report_of(full(*cells))}).rows
     }
     behind = claim_by_title["D_beta falls behind softmax response (Table 1)"]
     assert behind[2] == "the authors' own predictions: 94.10 and 94.10"

@@ -122,9 +122,9 @@ def test_numbers_of_every_kind(protocol, order):
     arrays["by column"] = np.asfortranarray(arrays["d"])
     values = read_pickle(pickle.dumps(arrays, protocol))
     assert list(values) == list(arrays)
-    for name, wanted in arrays.items():
-        assert values[name].dtype == wanted.dtype
-        assert np.array_equal(values[name], wanted)
+    for name, expected in arrays.items():
+        assert values[name].dtype == expected.dtype
+        assert np.array_equal(values[name], expected)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ BYTES = dtype("u1")
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_no_array_is_made_of_is_refused(data, why, tmp_path):
+def test_values_that_make_no_array_are_refused(data, why, tmp_path):
     with pytest.raises(FileError, match="Download it again") as refused:
         load(tmp_path, batch(data))
     assert why in str(refused.value)
@@ -305,7 +305,8 @@ def test_pixels_are_bytes_of_their_shape(data, tmp_path):
 
 WHOLE = [python2(), *(pickle.dumps(CONTENT, protocol) for protocol in (2, 3, 4, 5))]
 FRAMES = [
-    [i for i in range(len(one)) if i < 400 or i > len(one) - 400] for one in WHOLE
+    [i for i in range(len(pickled)) if i < 400 or i > len(pickled) - 400]
+    for pickled in WHOLE
 ]
 
 

@@ -1,4 +1,4 @@
-"""Public nets beside the paper's: one in full, all of them in one table."""
+"""Public nets compared with the paper's: one in full, all of them in one table."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def write(path, accuracy, *, classes=100, seed=0, **arrays):
 
 @pytest.fixture
 def folder(tmp_path):
-    """One net of our own, and three public ones."""
+    """One private net, and three public ones."""
     write(tmp_path / "ours-cifar100-test.npz", 70)
     for seed, (net, accuracy) in enumerate(ACCURACIES.items()):
         path = tmp_path / "public" / f"{net}-cifar100-test.npz"
@@ -66,7 +66,7 @@ def test_the_nearest_net_is_shown_in_full_and_named_as_another(folder):
     assert len(report.pictures[0].panels) == 2  # of the full tables
 
 
-def test_all_public_nets_stand_below_the_paper_by_accuracy(folder):
+def test_all_public_nets_are_listed_below_the_paper_by_accuracy(folder):
     rows = brief(reproduce("table1", Options(data=folder))).rows
     assert rows[:3] == (
         ("the paper's", 78, "alpha", 87.0, 40.6),
@@ -95,9 +95,9 @@ def reference(logits, labels, method):
 
 def check_numbers(table, net, logits, labels):
     for row in (row for row in table.rows if row[0] == net):
-        wanted = reference(logits, labels, row[2])
+        expected = reference(logits, labels, row[2])
         values = [cell.value for cell in row[3:]]
-        assert values == pytest.approx(wanted, abs=0.01), row[2]
+        assert values == pytest.approx(expected, abs=0.01), row[2]
         assert all(cell.low <= cell.value <= cell.high for cell in row[3:])
 
 
@@ -116,7 +116,7 @@ def test_the_numbers_are_those_of_scikit_learn(tmp_path):
     assert f"alpha minus that of SR goes {ends} (the paper's: +0.10)." in report.words
 
 
-def test_what_public_nets_lack_is_said_once(folder):
+def test_what_public_nets_lack_is_reported_once(folder):
     notes = reproduce("table1", Options(data=folder)).notes
     about = [note for note in notes if "public" in note]
     assert about[0] == (
@@ -153,7 +153,7 @@ def test_one_public_file_needs_no_second_table(folder):
     )
 
 
-def test_nets_of_ones_own_are_not_called_public(folder):
+def test_private_nets_are_not_called_public(folder):
     write(folder / "resnet20-cifar100-test.npz", 78)
     (folder / "public").rename(folder / "nets")
     report = reproduce("table1", Options(data=folder))
@@ -161,7 +161,7 @@ def test_nets_of_ones_own_are_not_called_public(folder):
     assert "public" not in f"{titles(report)} {report.words} {report.notes}"
 
 
-def test_a_public_net_and_ones_own_of_the_same_name_stay_apart(folder):
+def test_a_public_and_a_private_net_of_the_same_name_stay_apart(folder):
     write(folder / "resnet20-cifar100-test.npz", 50)
     write(folder / "resnet20-cifar100-train.npz", 90)
     by_name = {exhibit.name: exhibit for exhibit in find_exhibits(Options(data=folder))}
@@ -201,7 +201,7 @@ def test_public_nets_have_their_printed_names(model, net, tmp_path):
     assert exhibit.name == f"SVHN, {net} (public)"
 
 
-def test_a_net_without_errors_is_no_obstacle(folder):
+def test_a_net_without_errors_does_not_stop_the_rest(folder):
     write(folder / "public" / "resnet56-cifar100-test.npz", 100)
     report = reproduce("table1", Options(data=folder))
     best = brief(report).rows[3:6]
@@ -210,7 +210,7 @@ def test_a_net_without_errors_is_no_obstacle(folder):
     assert "goes from" in report.words
 
 
-def test_two_classes_have_no_difference_to_tell(tmp_path):
+def test_two_classes_leave_no_difference_between_methods(tmp_path):
     for seed, net in enumerate(("a", "b")):
         path = tmp_path / "public" / f"{net}-imdb-test.npz"
         write(path, 85 + seed, classes=2, seed=seed)
@@ -260,7 +260,7 @@ def real(public):
 @pytest.mark.parametrize(
     ("data", "accuracy", "theirs"), [("CIFAR-10", 94.93, 95), ("CIFAR-100", 76.44, 78)]
 )
-def test_the_real_public_nets_stand_beside_the_paper(
+def test_the_real_public_nets_are_compared_with_the_paper(
     real, public, data, accuracy, theirs
 ):
     named = f"{data}, RepVGG-A1 (public), not the paper's net"
@@ -286,11 +286,11 @@ def test_real_numbers_on_cifar100_are_those_of_scikit_learn(real, public):
 
 
 def test_a_model_that_is_stored_twice_is_counted_once(folder):
-    """As a net of one's own and a public one with the same weights."""
+    """As a private net and a public one with the same weights."""
     logits = write(folder / "public" / "resnet56-cifar100-test.npz", 74, seed=9)[0]
-    both = {"logits": logits + 1e-5}
+    arrays = {"logits": logits + 1e-5}
     with np.load(folder / "public" / "resnet56-cifar100-test.npz") as file:
-        np.savez(folder / "copy-cifar100-test.npz", labels=file["labels"], **both)
+        np.savez(folder / "copy-cifar100-test.npz", labels=file["labels"], **arrays)
     report = reproduce("models", Options(data=folder))
     (mean,) = (row for row in report.tables[0].rows if "all models" in str(row[0]))
     assert mean[0] == "all models (5)"

@@ -176,13 +176,13 @@ def test_a_model_is_run_where_predictions_are_wanted(world, monkeypatch):
     monkeypatch.setattr(bounds, "ROWS", 800)
     monkeypatch.setattr(timings, "SIZE", 20)
     (path,) = world.data.glob("*-test.npz")
-    wanted = reproduce("intervals", Options(predictions=path))
+    expected = reproduce("intervals", Options(predictions=path))
     for name in ("intervals", "bounds", "timings"):
         report = reproduce(name, world)
         assert "CIFAR-10, tiny" in report.tables[-1].title + str(report.tables[-1].rows)
         assert report.notes == ()
     intervals = reproduce("intervals", world)
-    for ours, theirs in zip(intervals.tables, wanted.tables, strict=True):
+    for ours, theirs in zip(intervals.tables, expected.tables, strict=True):
         assert ours.rows == theirs.rows
 
 
@@ -216,11 +216,11 @@ def test_every_experiment_takes_every_option(name, monkeypatch):
     report = reproduce(name, Options(**GIVEN))
     idle = [option for option in GIVEN if option not in entry.uses]
     for option, value in GIVEN.items():
-        wanted = getattr(Options(), option) if option in idle else value
+        expected = getattr(Options(), option) if option in idle else value
         if option == "seed" and "rows" in entry.uses:
-            wanted = value  # rows are drawn by it
-            idle = [one for one in idle if one != "seed"]
-        assert getattr(calls[0], option) == wanted, option
+            expected = value  # rows are drawn by it
+            idle = [option for option in idle if option != "seed"]
+        assert getattr(calls[0], option) == expected, option
     assert report.notes[0] == "its own"
     notes = [note for note in report.notes if f"nothing for {name}" in note]
     assert len(notes) == bool(idle)
@@ -229,9 +229,7 @@ def test_every_experiment_takes_every_option(name, monkeypatch):
         assert sorted(named) == sorted(idle)
 
 
-def test_an_option_that_is_said_to_change_nothing_changes_nothing(
-    world, folder, monkeypatch
-):
+def test_an_option_documented_as_without_effect_has_none(world, folder, monkeypatch):
     monkeypatch.setattr(bounds, "ROWS", 800)
     monkeypatch.setattr(gaussian, "POINTS", 500)
     monkeypatch.setattr(gaussian, "TRAIN", 670)
@@ -239,13 +237,13 @@ def test_an_option_that_is_said_to_change_nothing_changes_nothing(
     monkeypatch.setattr(timings, "_seconds", lambda _work, _repeat: 1.0)
     monkeypatch.setattr(whitebox, "TRAIN", 120)
     other = folder / "b-imdb-test.npz"
-    both = Options(predictions=folder / "a-cifar10-test.npz")
+    given_options = Options(predictions=folder / "a-cifar10-test.npz")
     for name, options, idle in (
         ("gaussian", Options(), set(GIVEN) - {"seed", "protocol"}),
         ("bounds", Options(), {"protocol", "rows", "draws", "dataset"}),
         ("intervals", Options(data=folder), {"protocol", "seed", "draws", "ood"}),
         ("timings", Options(data=folder), {"protocol", "seed", "draws"}),
-        ("roc", both, {"seed", "draws", "ood"}),
+        ("roc", given_options, {"seed", "draws", "ood"}),
         ("whitebox", world, {"predictions", "ood", "draws"}),
     ):
         changed = {option: GIVEN[option] for option in idle}
@@ -269,7 +267,7 @@ def test_importing_the_experiments_imports_no_framework():
     assert run.stdout.strip() == "[]"
 
 
-def test_a_protocol_that_changes_nothing_is_said(authors):
+def test_a_protocol_without_effect_is_reported(authors):
     report = reproduce("intervals", Options(predictions=authors, protocol="grid"))
     assert report.notes[-1] == "--protocol changes nothing for intervals here."
 
@@ -293,8 +291,8 @@ def test_histograms_and_curves_of_the_authors_rows(protocol, authors):
     assert drawn.pictures[0].panels[0].title == "alpha, TBB"
     curves = reproduce("roc", options)
     frr_by_method = {row[:2]: row[2:] for row in curves.tables[0].rows}
-    wanted = 17.94 if protocol == "exact" else 17.9
-    assert frr_by_method["alpha", "TBB"][3] == pytest.approx(wanted, abs=0.1)
+    expected = 17.94 if protocol == "exact" else 17.9
+    assert frr_by_method["alpha", "TBB"][3] == pytest.approx(expected, abs=0.1)
     assert curves.pictures[0].panels[0].level == 0.95
 
 

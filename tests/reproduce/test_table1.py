@@ -53,14 +53,14 @@ def test_exact_numbers_of_the_authors_files(exact):
 def test_grid_numbers_of_the_authors_files(real):
     report = reproduce("table1", Options(data=real, protocol="grid"))
     numbers = cells(table_of(report, "densenet:"))
-    for key, wanted in {
+    for key, expected in {
         ("alpha", "TBB"): (94.1, 17.9),
         ("beta", "TBB"): (68.8, 18.2),
         ("sr", "TBB"): (93.9, 18.2),
         ("alpha", "PBB paper"): (95.2, 13.9),
         ("odin", "PBB deployed"): (94.2, 18.4),
     }.items():
-        assert numbers[key] == pytest.approx(wanted, abs=0.1), key
+        assert numbers[key] == pytest.approx(expected, abs=0.1), key
 
 
 def test_imdb_is_binary_so_three_scores_coincide(exact):
@@ -91,7 +91,7 @@ def test_each_method_is_set_against_sr_by_both_protocols(exact, real):
     assert gain.low < gain.value < gain.high
 
 
-def test_what_is_absent_is_said(exact):
+def test_missing_predictions_are_reported(exact):
     for title in ("CIFAR-100", "TinyImageNet", "SVHN", "Amazon Fashion"):
         table = table_of(exact, f"data not present: put {title} at")
         assert all(row[2] is not None and row[3] is None for row in table.rows)
@@ -116,8 +116,8 @@ def test_a_model_fills_every_cell(world):
         beta(moved.predictions.logits, temperature=1.5),
     )
     for kind in ("deployed", "paper"):
-        wanted = getattr(protocols, kind).metrics["auroc"].value
-        assert numbers["beta", f"PBB {kind}"][0] == pytest.approx(100 * wanted)
+        expected = getattr(protocols, kind).metrics["auroc"].value
+        assert numbers["beta", f"PBB {kind}"][0] == pytest.approx(100 * expected)
 
 
 def test_the_grid_doubts_the_prediction_that_it_judges(rng):
@@ -155,13 +155,13 @@ def test_some_rows_are_the_same_for_files_and_model(world):
 def test_labels_come_from_the_data_set_where_the_file_has_none(world, tmp_path):
     with np.load(world.data / "tiny-cifar10-test.npz") as file:
         np.savez(tmp_path / "net-cifar10-test.npz", logits=file["logits"])
-        wanted = file["labels"]
+        expected = file["labels"]
     with pytest.raises(LabelsMissingError):
         find_exhibits(Options(data=tmp_path))
     images = world.data / "cifar-10-batches-bin"
     (tmp_path / images.name).symlink_to(images)
     (exhibit,) = find_exhibits(Options(data=tmp_path))
-    assert np.array_equal(exhibit.clean.predictions.labels, wanted)
+    assert np.array_equal(exhibit.clean.predictions.labels, expected)
     np.savez(tmp_path / "net-cifar10-test.npz", logits=np.eye(10)[:5] * 3)
     with pytest.raises(InputError, match="another number"):
         find_exhibits(Options(data=tmp_path))
@@ -194,7 +194,7 @@ EXAMPLES = {
 }
 
 
-def test_a_table_of_examples_is_not_taken_for_predictions(tmp_path, rng):
+def test_a_table_of_examples_is_not_mistaken_for_predictions(tmp_path, rng):
     logits = dict(zip(("logit_0", "logit_1"), rng.normal(size=(2, 1)), strict=True))
     probs = {"probs": [[0.25, 0.75]]}
     for name, columns in EXAMPLES.items():
@@ -251,7 +251,7 @@ def test_empty_folders_say_what_belongs_there(tmp_path):
             reproduce(name, Options(data=tmp_path))
 
 
-def test_a_data_set_without_predictions_is_no_obstacle(tmp_path):
+def test_a_data_set_without_predictions_does_not_stop_the_rest(tmp_path):
     (tmp_path / "cifar-100-python").mkdir()  # empty: a broken download
     report = reproduce("table1", Options(data=tmp_path))
     assert any("CIFAR-100 is present" in table.title for table in report.tables)
