@@ -24,7 +24,7 @@ class Service(ThreadingHTTPServer):
     faults : list
         What comes instead, one per request: (status, headers, body), "close" before or
         "lost" after the work is done, or bytes as the body.
-    asked : list
+    requests : list
         Method, path and content of the requests, refused ones included.
     hangs_up : bool
         Whether a connection is closed after its first answer, without saying so.
@@ -35,9 +35,9 @@ class Service(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.gate, self.faults, self.asked, self.headers = GATE, [], [], []
-        self.kept, self.labels, self.connections = {}, {}, 0
+        super().__init__(("127.0.0.1", 0), _StubServiceHandler)
+        self.gate, self.faults, self.requests, self.headers = GATE, [], [], []
+        self.first_answers, self.labels, self.connections = {}, {}, 0
         self.hangs_up, self.closed = False, threading.Semaphore(0)
 
     @property
@@ -84,12 +84,12 @@ class Service(ThreadingHTTPServer):
             "review": not decisions.accepted[0].item(),
             "of_a_newer_service": 1,
         }
-        return self.kept.setdefault(id, response)
+        return self.first_answers.setdefault(id, response)
 
     def label(self, entries):
         rows = []
         for entry in entries:
-            is_decided = entry["id"] in self.kept
+            is_decided = entry["id"] in self.first_answers
             self.labels.setdefault(entry["id"], entry) if is_decided else None
             why = {} if is_decided else {"why": "no such row"}
             result = "counted" if is_decided else "refused"
@@ -112,7 +112,7 @@ def by_rows(columns):
         yield row
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _StubServiceHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _do(self, content):
         server = self.server
-        server.asked.append((self.command, self.path, content))
+        server.requests.append((self.command, self.path, content))
         server.headers.append(dict(self.headers))
         fault = server.faults.pop(0) if server.faults else None
         if fault == "close":

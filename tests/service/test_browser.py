@@ -77,15 +77,15 @@ def empty():
 
 def busy():
     """What it says after an hour, with two minutes without rows."""
-    said, rng = empty(), np.random.default_rng(0)
+    status, rng = empty(), np.random.default_rng(0)
     start = NOW.replace(second=0)
     minutes = [
         {"at": (start - timedelta(minutes=i)).isoformat(), "rows": 600 - 3 * i,
          "accepted": 510 - 3 * i, "drawn": 100, "labels": 90}
         for i in range(60, -1, -1) if i not in (20, 21)
     ]  # fmt: skip
-    said["traffic"] = {"rows": 30_000, "accepted": 25_500, "minutes": minutes}
-    watch = said["watch"]
+    status["traffic"] = {"rows": 30_000, "accepted": 25_500, "minutes": minutes}
+    watch = status["watch"]
     watch |= {"headline": "nothing to report", "waiting": 1, "upto": 30_000}
     for i in range(40):
         size, window = 50 * (i % 20 + 1), 1 + i // 20
@@ -99,94 +99,99 @@ def busy():
         })  # fmt: skip
     last = watch["history"][-1]
     for test in watch["tests"]:
-        seen = last["estimates"][test["name"]]
+        estimate = last["estimates"][test["name"]]
         fields = ("value", "low", "high", "n", "window")
         test |= {"verdict": "holds", "evidence": last["evidence"][test["name"]]}
-        test["estimate"] = dict(zip(fields, seen, strict=True))
-        value, low, high, n, _ = seen
+        test["estimate"] = dict(zip(fields, estimate, strict=True))
+        value, low, high, n, _ = estimate
         test["words"] |= {
             "observed": [f"{value:.2%} [{low:.2%}, {high:.2%}] of {n:,} rows"],
             "evidence": "nothing speaks against it",
         }
-    said["review"] = {"waiting": 1234, "leased": 2, "rejected": 1200, "audit": 34,
+    status["review"] = {"waiting": 1234, "leased": 2, "rejected": 1200, "audit": 34,
         "oldest": ago(minutes=95), "answered": 5678, "cannot_say": 41}  # fmt: skip
-    said["latency"] = {"p50_ms": 1.2345, "p99_ms": 6.789, "count": 30_000}
-    return said
+    status["latency"] = {"p50_ms": 1.2345, "p99_ms": 6.789, "count": 30_000}
+    return status
 
 
 def alarmed():
     """What it says when FRR is broken, with a candidate in the shadow."""
-    said, words = busy(), "seen 9.42% of 1,017 rows; asked at most 5%"
-    said["watch"]["headline"] = "the promise does not hold any more"
-    said["watch"]["tests"][1] |= {
+    status, words = busy(), "seen 9.42% of 1,017 rows; asked at most 5%"
+    status["watch"]["headline"] = "the promise does not hold any more"
+    status["watch"]["tests"][1] |= {
         "verdict": "alarm", "evidence": 30.0,
         "alarm": {"at": ago(minutes=23), "words": words},
     }  # fmt: skip
     bound = "a result this bad has a probability below 1 in 1 billion"
-    said["watch"]["tests"][1]["words"]["evidence"] = f"if the promise holds, {bound}"
-    said["alarms"] = [{"version": 1, "test": "frr", "at": ago(minutes=23),
+    status["watch"]["tests"][1]["words"]["evidence"] = f"if the promise holds, {bound}"
+    status["alarms"] = [{"version": 1, "test": "frr", "at": ago(minutes=23),
                        "words": words, "sent": ago(minutes=22)}]  # fmt: skip
-    said["shadow"] = {
+    status["shadow"] = {
         "version": 2, "rows": 1200, "both": 1000, "only_current": 20, "only_shadow": 80,
         "neither": 100, "labelled": {"rows": 180, "risk_current": [0.021, 0.004, 0.06],
                                      "risk_shadow": [0.024, 0.006, 0.065]},
     }  # fmt: skip
-    said["versions"].insert(0, version(2, "shadow", note="new camera", rows=1200))
-    return said
+    status["versions"].insert(0, version(2, "shadow", note="new camera", rows=1200))
+    return status
 
 
 def unsure():
-    said = busy()
-    said["watch"]["headline"] = "the labels do not tell whether the promise holds"
-    said["watch"]["tests"][1] |= {"verdict": "cannot tell", "why": "nothing is drawn"}
-    return said
+    status = busy()
+    status["watch"]["headline"] = "the labels do not tell whether the promise holds"
+    status["watch"]["tests"][1] |= {"verdict": "cannot tell", "why": "nothing is drawn"}
+    return status
 
 
 def hardly_labelled(n=38, low=0.002, high=0.606):
     """Return what it says after a few labels of the first window."""
-    said = busy()
-    step = said["watch"]["history"][-1]
+    status = busy()
+    step = status["watch"]["history"][-1]
     step["estimates"]["frr"] = [0.044, low, high, n, 1]
-    said["watch"]["history"] = [step]
+    status["watch"]["history"] = [step]
     fields = ("value", "low", "high", "n", "window")
-    seen = dict(zip(fields, step["estimates"]["frr"], strict=True))
-    said["watch"]["tests"][1]["estimate"] = seen
-    return said
+    estimate = dict(zip(fields, step["estimates"]["frr"], strict=True))
+    status["watch"]["tests"][1]["estimate"] = estimate
+    return status
 
 
 def next_window():
     """Return what it says when a window of many labels has just ended."""
-    said = busy()
-    step = deepcopy(said["watch"]["history"][-1])
+    status = busy()
+    step = deepcopy(status["watch"]["history"][-1])
     step["estimates"]["frr"] = [0.5, 0.01, 0.99, 2, 3]
-    said["watch"]["history"].append(step)
-    said["watch"]["headline"] = "a window began"
-    said["watch"]["tests"][1]["estimate"] |= {"low": 0, "high": 1, "n": 2, "window": 3}
-    return said
+    status["watch"]["history"].append(step)
+    status["watch"]["headline"] = "a window began"
+    status["watch"]["tests"][1]["estimate"] |= {
+        "low": 0,
+        "high": 1,
+        "n": 2,
+        "window": 3,
+    }
+    return status
 
 
 def unlabelled():
-    said = busy()
-    said["watch"]["tests"][1] |= {"verdict": "no rows yet", "estimate": None}
-    return said
+    status = busy()
+    status["watch"]["tests"][1] |= {"verdict": "no rows yet", "estimate": None}
+    return status
 
 
 def promoted():
-    said = busy()
-    said["watch"] = empty()["watch"] | {"version": 2}
-    return said
+    status = busy()
+    status["watch"] = empty()["watch"] | {"version": 2}
+    return status
 
 
 def not_followed():
-    said = busy()
-    said["watch"] |= {"headline": "no rows yet", "tests": [], "history": []}
-    return said
+    status = busy()
+    status["watch"] |= {"headline": "no rows yet", "tests": [], "history": []}
+    return status
 
 
 def nothing_watched():
-    said = busy()
-    said["watch"] |= {"headline": "nothing to watch", "tests": [], "history": []}
-    return said
+    status = busy()
+    status["watch"] |= {"headline": "nothing to watch", "tests": [], "history": []}
+    return status
 
 
 def png(width=8, height=8):
@@ -198,9 +203,9 @@ def png(width=8, height=8):
 
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     rows = zlib.compress((b"\0" + b"\x20\x80\xc0" * width) * height)
-    parts = chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-    whole = b64encode(b"\x89PNG\r\n\x1a\n" + parts)
-    return f"data:image/png;base64,{whole.decode()}"
+    chunks = chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    encoded = b64encode(b"\x89PNG\r\n\x1a\n" + chunks)
+    return f"data:image/png;base64,{encoded.decode()}"
 
 
 def row(number, **more):
@@ -219,7 +224,12 @@ class Desk:
 
     def __init__(self, tab):
         self.status, self.rows = empty(), []
-        self.answers, self.leases, self.asked, self.complaints = [], [], [], []
+        self.answers, self.leases, self.requested_paths, self.complaints = (
+            [],
+            [],
+            [],
+            [],
+        )
         self.labels, self.result = [], "corrected"
         self.broken, self.away = {}, False
         # What the page of an earlier test still sends has another address.
@@ -235,7 +245,7 @@ class Desk:
         self.complaints.append(str(error))
 
     def take_clock(self):
-        """Go on in a tab whose time the test tells; a clock stays in its context."""
+        """Switch to a tab whose clock the test controls; a clock stays there."""
         self.leave()
         self._work_in(self.tab.context.browser.new_context().new_page())
         self.tab.clock.install()
@@ -263,7 +273,7 @@ class Desk:
         if re.match(r"http://127\.0\.0\.1:", path):
             route.abort()  # of an earlier page
             return
-        self.asked.append(path)
+        self.requested_paths.append(path)
         pages = {"/": render_live, "/review": render_review, "/login": render_login}
         with suppress(Exception):  # a tab that was closed meanwhile
             if path in self.broken:
@@ -289,14 +299,14 @@ class Desk:
         if path == "/v1/review/lease":
             self.leases.append(route.request.post_data_json)
             skipped = self.leases[-1].get("skip", [])
-            free = [own for own in self.rows if own["id"] not in skipped][:1]
+            free = [row_ for row_ in self.rows if row_["id"] not in skipped][:1]
             waiting = len(self.rows)
-            self.rows = [own for own in self.rows if own not in free]
+            self.rows = [row_ for row_ in self.rows if row_ not in free]
             return route.fulfill(json={"rows": free, "waiting": waiting})
         if path == "/v1/labels":
             self.labels.append(route.request.post_data_json)
-            done = {"id": "", "result": self.result, "why": "no such class."}
-            return route.fulfill(json={"rows": [done]})
+            label_result = {"id": "", "result": self.result, "why": "no such class."}
+            return route.fulfill(json={"rows": [label_result]})
         if path == "/v1/review/answer":
             self.answers.append(route.request.post_data_json)
             return route.fulfill(json={"id": "", "result": "counted"})
@@ -313,16 +323,16 @@ def shared_tab(browser):
 
 @pytest.fixture
 def desk(shared_tab):
-    own = Desk(shared_tab)
-    yield own
-    own.leave()
-    if own.tab is not shared_tab:
-        own.tab.context.close()
+    fake_service = Desk(shared_tab)
+    yield fake_service
+    fake_service.leave()
+    if fake_service.tab is not shared_tab:
+        fake_service.tab.context.close()
     shared_tab.context.clear_cookies()
-    assert own.complaints == []
+    assert fake_service.complaints == []
 
 
-def said(tab, selector, words):
+def wait_for_text(tab, selector, words):
     """Wait until an element says something."""
     tab.wait_for_function(
         "([selector, words]) => document.querySelector(selector)?.innerText"
@@ -358,12 +368,12 @@ STANDINGS = [
 ]
 
 
-def test_the_headline_says_how_it_stands_as_it_changes(desk):
+def test_the_headline_follows_the_state(desk):
     tab = desk.open("/", width=360)
     for status, title, words in STANDINGS:
         desk.status = status()
-        said(tab, "#title", title)
-        said(tab, "#said", words)
+        wait_for_text(tab, "#title", title)
+        wait_for_text(tab, "#said", words)
         assert tab.locator("#title").inner_text() == title
         assert tab.title() == f"{title} - trustdoctor"
         assert PROMISE in tab.locator("#promise").inner_text()
@@ -376,7 +386,9 @@ def test_the_headline_says_how_it_stands_as_it_changes(desk):
 def test_after_an_alarm_it_says_what_to_do_next(desk):
     desk.status = alarmed()
     tab = desk.open("/")
-    words = said(tab, "#todo", "the time from which rows are like those to come")
+    words = wait_for_text(
+        tab, "#todo", "the time from which rows are like those to come"
+    )
     assert "Review rows, the oldest first." in words
     assert f"curl {desk.home}/v1/recalibrate" in words
     body = re.search(r"-d '(.*)'", tab.inner_text("#recalibrate"))[1]
@@ -387,7 +399,7 @@ def test_after_an_alarm_it_says_what_to_do_next(desk):
 def test_tables_fold_on_a_small_screen(desk):
     desk.status = alarmed()
     tab = desk.open("/", width=360)
-    said(tab, "#title", "ALARM")
+    wait_for_text(tab, "#title", "ALARM")
     for table in ("alarms", "versions", "shadow"):
         inside, box = tab.evaluate(
             "id => [document.getElementById(id).scrollWidth, "
@@ -412,8 +424,8 @@ def test_charts_hold_all_that_is_drawn(desk):
     for i, step in enumerate(steps):
         step["evidence"]["frr"] = float(i)
     tab = desk.open("/")
-    said(tab, "#title", "ALARM")
-    found = tab.evaluate(
+    wait_for_text(tab, "#title", "ALARM")
+    charts = tab.evaluate(
         """ids => Object.fromEntries(ids.map(id => {
           const all = (what) => [...document.getElementById(id).querySelectorAll(what)];
           const path = (own) => own.getAttribute('d');
@@ -427,35 +439,37 @@ def test_charts_hold_all_that_is_drawn(desk):
         ["share", "rate-0", "rate-1", "evidence-1"],
     )
     for chart in ("share", "rate-0", "rate-1"):
-        assert min(found[chart]["ys"]) > 10
-        assert max(found[chart]["ys"]) <= 208
-        assert found[chart]["ys"].count(208) <= 1  # the one minute of 0%
-    assert found["share"]["ys"].count(208) == 1
-    assert found["evidence-1"]["ticks"][-2:] == ["1 million", "1 billion"]
-    assert min(found["evidence-1"]["ys"]) == 10  # rarer still: it says so above
-    for own in found.values():
-        for base in own["words"]:
-            assert not [line for line in own["lines"] if base - 9 < line < base + 2]
+        assert min(charts[chart]["ys"]) > 10
+        assert max(charts[chart]["ys"]) <= 208
+        assert charts[chart]["ys"].count(208) <= 1  # the one minute of 0%
+    assert charts["share"]["ys"].count(208) == 1
+    assert charts["evidence-1"]["ticks"][-2:] == ["1 million", "1 billion"]
+    assert min(charts["evidence-1"]["ys"]) == 10  # rarer still: it says so above
+    for chart_parts in charts.values():
+        for base in chart_parts["words"]:
+            assert not [
+                line for line in chart_parts["lines"] if base - 9 < line < base + 2
+            ]
     assert "fewer than 1 in 1,000,000,000" in tab.inner_text("#at-evidence-1")
 
 
 def test_before_the_first_row_it_says_how_to_send_one(desk):
     tab = desk.open("/")
-    said(tab, "#curl", "curl")
+    wait_for_text(tab, "#curl", "curl")
     command = tab.locator("#curl").inner_text()
     assert f"curl {desk.home}/v1/decide" in command
     body = json.loads(re.search(r"-d '(.*)'", command)[1])
     assert len(body["logits"]) == 3
     assert tab.locator("figure").count() == 0
     desk.status = busy()
-    said(tab, "#title", "Holds")
+    wait_for_text(tab, "#title", "Holds")
     assert tab.locator("#empty").is_hidden()
 
 
 def test_numbers_are_those_of_the_service(desk):
     desk.status = alarmed()
     tab = desk.open("/")
-    said(tab, "#title", "ALARM")
+    wait_for_text(tab, "#title", "ALARM")
     figures = tab.locator("#figures").inner_text()
     assert "597" in figures  # the last full minute
     assert f"{507 / 597:.2%}" in figures
@@ -489,12 +503,14 @@ def test_numbers_are_those_of_the_service(desk):
 
 def test_promises_to_groups_are_shown_by_group(desk):
     desk.status = busy()
-    seen = {
+    group_estimates = {
         "frr[north]": [0.02, 0.01, 0.03, 400, 1],
         "frr[south]": [0.04, 0.03, 0.06, 90, 1],
     }
     for step in desk.status["watch"]["history"]:
-        step["estimates"] = {"accepted": step["estimates"]["accepted"]} | seen
+        step["estimates"] = {
+            "accepted": step["estimates"]["accepted"]
+        } | group_estimates
     desk.status["watch"]["tests"][1]["estimate"] = None
     desk.status["watch"]["tests"][1]["words"] |= {
         "observed": [
@@ -506,7 +522,7 @@ def test_promises_to_groups_are_shown_by_group(desk):
     desk.status["shadow"] = alarmed()["shadow"]
     desk.status["shadow"]["labelled"]["risk_current"] = None
     tab = desk.open("/")
-    said(tab, "#title", "No sign against it yet")
+    wait_for_text(tab, "#title", "No sign against it yet")
     assert "90 labels of south so far; more will tell." in tab.inner_text("#said")
     assert tab.locator(".card .state").all_inner_texts() == [
         "Holds", "No sign against it yet",
@@ -524,12 +540,12 @@ def test_promises_to_groups_are_shown_by_group(desk):
 def test_minutes_without_rows_are_shown_as_such(desk):
     desk.status = busy()
     tab = desk.open("/")
-    said(tab, "#title", "Holds")
+    wait_for_text(tab, "#title", "Holds")
     tab.locator("figure:has(#rows) summary").click()
     tab.locator("figure:has(#share) summary").click()
-    said(tab, "#t-share tbody", "12:29")
-    said(tab, "#t-rows tbody", "12:29")
-    lines = {at: rest for at, *rest in cells(tab, "t-rows")}
+    wait_for_text(tab, "#t-share tbody", "12:29")
+    wait_for_text(tab, "#t-rows tbody", "12:29")
+    lines = {at: cells_after for at, *cells_after in cells(tab, "t-rows")}
     assert len(lines) == 61
     assert lines["2026-11-16 12:10"] == ["0", "0"]
     assert lines["2026-11-16 12:29"] == ["597", "507"]
@@ -539,10 +555,10 @@ def test_minutes_without_rows_are_shown_as_such(desk):
 
 
 def test_charts_are_drawn_to_scale(desk):
-    """Heights are read back by the numbers beside the axis."""
+    """Heights are read back from the axis labels."""
     desk.status = alarmed()
     tab = desk.open("/")
-    said(tab, "#title", "ALARM")
+    wait_for_text(tab, "#title", "ALARM")
     ticks = tab.evaluate(
         "[...document.querySelectorAll('#rate-1 text[text-anchor=end]')]"
         ".filter(t => !t.classList.length)"
@@ -556,8 +572,8 @@ def test_charts_are_drawn_to_scale(desk):
         ".map(e => Number(e.getAttribute('cy')))"
     )
     steps = desk.status["watch"]["history"]
-    wanted = [100 * steps[i]["estimates"]["frr"][0] for i in (19, 39)]  # two windows
-    assert [slope * end + zero for end in ends] == pytest.approx(wanted, abs=0.02)
+    expected = [100 * steps[i]["estimates"]["frr"][0] for i in (19, 39)]  # two windows
+    assert [slope * end + zero for end in ends] == pytest.approx(expected, abs=0.02)
     assert tab.locator("#rate-1 path.alarm").count() == 1
     assert tab.locator("#rate-0 path.alarm").count() == 0
     chance = tab.locator("#at-evidence-1").inner_text()
@@ -566,95 +582,95 @@ def test_charts_are_drawn_to_scale(desk):
     )
 
 
-def test_the_time_under_the_pointer_is_said_and_stays_while_news_come(desk):
+def test_the_time_under_the_pointer_is_shown_and_stays_during_updates(desk):
     desk.status = busy()
     tab = desk.open("/")
-    said(tab, "#title", "Holds")
+    wait_for_text(tab, "#title", "Holds")
     tab.locator("#rate-1").hover(position={"x": 95, "y": 100})
     first = tab.locator("#at-rate-1").inner_text()
     assert not first.startswith("2026-11-16 12:30")
     desk.status["watch"]["history"][-1]["estimates"]["frr"][0] += 0.01
     desk.status["review"]["waiting"] = 77
-    said(tab, "#figures", "77")
+    wait_for_text(tab, "#figures", "77")
     assert tab.locator("#at-rate-1").inner_text() == first
 
 
-def test_news_leave_alone_what_somebody_reads(desk):
+def test_updates_leave_alone_what_somebody_reads(desk):
     desk.status = busy()
     tab = desk.open("/")
-    said(tab, "#title", "Holds")
+    wait_for_text(tab, "#title", "Holds")
     tab.locator("figure:has(#rate-0) summary").click()
     tab.evaluate("window.kept = document.querySelector('.card')")
     desk.status["review"]["waiting"] = 88
-    said(tab, "#figures", "88")
+    wait_for_text(tab, "#figures", "88")
     assert tab.evaluate("window.kept.isConnected")
     assert tab.locator("figure:has(#rate-0) details").get_attribute("open") == ""
 
 
-def test_a_lost_connection_is_said_with_its_time_and_comes_back(desk):
+def test_a_lost_connection_is_shown_with_its_time_and_comes_back(desk):
     desk.status = busy()
     desk.take_clock()
     tab = desk.open("/")
-    said(tab, "#heard", "Heard at 12:30:20 UTC")
+    wait_for_text(tab, "#heard", "Heard at 12:30:20 UTC")
     desk.broken = {"/v1/events": 0, "/v1/status": 0}
-    text = said(tab, "#lost", "Connection lost since 12:30:20 UTC.")
+    text = wait_for_text(tab, "#lost", "Connection lost since 12:30:20 UTC.")
     assert "The service does not answer" in text
     assert "What stands below is from then. Trying again." in text
     assert tab.locator("#title").inner_text() == "Last known: Holds"
     assert tab.title() == "Connection lost - trustdoctor"
     desk.broken = {}
     tab.clock.run_for(4000)
-    said(tab, "#heard", "Heard at 12:30:20 UTC")
+    wait_for_text(tab, "#heard", "Heard at 12:30:20 UTC")
     assert tab.locator("#lost").is_hidden()
     assert tab.locator("#title").inner_text() == "Holds"
 
 
-def test_a_tab_that_nobody_sees_asks_now_and_then(desk):
+def test_a_hidden_tab_polls_rarely(desk):
     desk.take_clock()
     tab = desk.open("/")
-    said(tab, "#heard", "Heard at")
+    wait_for_text(tab, "#heard", "Heard at")
     hide = (
         "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, "
         "configurable: true}); document.dispatchEvent(new Event('visibilitychange')) }"
     )
     tab.evaluate(hide, arg=True)
     tab.wait_for_timeout(200)
-    desk.asked.clear()
+    desk.requested_paths.clear()
     tab.clock.run_for(20_000)
-    assert desk.asked == []
+    assert desk.requested_paths == []
     desk.status = alarmed()
     tab.clock.run_for(12_000)
-    said(tab, "#title", "ALARM")
-    assert desk.asked == ["/v1/status"]
+    wait_for_text(tab, "#title", "ALARM")
+    assert desk.requested_paths == ["/v1/status"]
     tab.evaluate(hide, arg=False)
-    said(tab, "#heard", "Live.")
+    wait_for_text(tab, "#heard", "Live.")
 
 
 def test_without_events_it_asks(desk):
     desk.broken = {"/v1/events": 404}
     desk.take_clock()
     tab = desk.open("/")
-    said(tab, "#heard", "Asked every few seconds.")
+    wait_for_text(tab, "#heard", "Asked every few seconds.")
     desk.status = busy()
     tab.clock.run_for(4000)
-    said(tab, "#title", "Holds")
+    wait_for_text(tab, "#title", "Holds")
 
 
-def test_a_store_that_is_away_is_said_in_plain_words(desk):
+def test_an_unavailable_store_is_reported_in_plain_words(desk):
     desk.broken, desk.away = {"/v1/status": 503}, True
     desk.take_clock()
     tab = desk.open("/")
-    text = said(tab, "#lost", "cannot reach its store")
+    text = wait_for_text(tab, "#lost", "cannot reach its store")
     assert text.startswith("No news since ")
     assert "It says: the store is away." in text
     desk.broken = {}
     tab.clock.run_for(4000)
-    said(tab, "#title", "No rows yet")
+    wait_for_text(tab, "#title", "No rows yet")
     desk.away = False
 
 
 @pytest.mark.parametrize("path", ["/", "/review"])
-def test_who_is_not_logged_in_is_asked_to(path, desk):
+def test_a_visitor_is_sent_to_the_login_page(path, desk):
     desk.broken = {f"/v1/{name}": 401 for name in ("events", "status", "review/lease")}
     tab = desk.open(path)
     if path == "/review":
@@ -676,7 +692,7 @@ def test_the_form_sends_the_token_with_an_origin_that_can_be_checked(desk):
 
 
 def answered(desk, n):
-    """Wait until so many answers came, and return the last without its row."""
+    """Wait until `n` answers came, and return the last without its row."""
     for _ in range(100):
         if len(desk.answers) >= n:
             break
@@ -686,9 +702,9 @@ def answered(desk, n):
     return last.pop("id"), last.pop("lease"), last
 
 
-def ready(tab, words):
+def wait_for_row(tab, words):
     """Wait until a row is there and keys count."""
-    said(tab, "#payload", words)
+    wait_for_text(tab, "#payload", words)
     tab.wait_for_timeout(260)
 
 
@@ -699,20 +715,20 @@ def test_rows_are_answered_by_keys_one_after_the_other(desk):
         ("2", {"label": "dog"}), ("0", {"cannot_say": True}),
         ("u", {"cannot_say": True}), ("s", {"release": True}), ("1", {"label": "cat"}),
     ]  # fmt: skip
-    for i, (key, given) in enumerate(keys, 1):
-        ready(tab, f"What is {i}?")
+    for i, (key, answer) in enumerate(keys, 1):
+        wait_for_row(tab, f"What is {i}?")
         for free in ("n", "p", "9", "Enter"):
             tab.keyboard.press(free)
         tab.keyboard.press(key)
-        assert answered(desk, i) == (f"row-{i}", f"lease-{i}", given)
-    said(tab, "#nothing", "Nothing to review now.")
+        assert answered(desk, i) == (f"row-{i}", f"lease-{i}", answer)
+    wait_for_text(tab, "#nothing", "Nothing to review now.")
     assert "Stored: cat. 4 rows answered." in tab.locator("#told").inner_text()
     assert desk.leases[0] == {
         "reviewer": "ann", "order": "oldest", "count": 1, "seconds": 300, "skip": [],
     }  # fmt: skip
     desk.rows.append(row(6))
     tab.clock.run_for(5000)
-    said(tab, "#payload", "What is 6?")
+    wait_for_text(tab, "#payload", "What is 6?")
 
 
 @pytest.mark.sampled(2)
@@ -724,19 +740,19 @@ def test_where_classes_are_digits_the_key_is_the_class(classes, desk):
     first = [every[2], every[0]]
     rows = [row(i, classes=classes, shortlist=first) for i in range(1, 5)]
     tab = desk.review(*rows)
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     texts = tab.locator("#choices button").all_inner_texts()
-    order = first + [own for own in every if own not in first]
-    assert texts == [f"{own} {own}" for own in order]
+    order = first + [name for name in every if name not in first]
+    assert texts == [f"{name} {name}" for name in order]
     assert tab.locator("#unsure").inner_text().split() == ["u", "Cannot", "say"]
     assert tab.locator("#finder").is_hidden()
     keys = [str(every[0]), str(every[-1]), "0", "u"]
-    wanted = [every[0], every[-1], every[every.index(0 if is_number else "0")], None]
-    for i, (key, label) in enumerate(zip(keys, wanted, strict=True), 1):
-        ready(tab, f"What is {i}?")
+    expected = [every[0], every[-1], every[every.index(0 if is_number else "0")], None]
+    for i, (key, label) in enumerate(zip(keys, expected, strict=True), 1):
+        wait_for_row(tab, f"What is {i}?")
         tab.keyboard.press(key)
-        given = {"cannot_say": True} if label is None else {"label": label}
-        assert answered(desk, i)[2] == given
+        answer = {"cannot_say": True} if label is None else {"label": label}
+        assert answered(desk, i)[2] == answer
 
 
 def test_few_classes_are_all_buttons_and_more_can_be_found_once(desk):
@@ -745,7 +761,7 @@ def test_few_classes_are_all_buttons_and_more_can_be_found_once(desk):
         row(1, classes=names[:4], shortlist=names[2:4]),
         row(2, classes=names, shortlist=names[2:4]),
     )
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     assert tab.locator("#choices button").all_inner_texts() == [
         "1 name 2", "2 name 3", "3 name 0", "4 name 1",
     ]  # fmt: skip
@@ -753,7 +769,7 @@ def test_few_classes_are_all_buttons_and_more_can_be_found_once(desk):
     assert tab.locator("#finder").is_hidden()
     tab.keyboard.press("4")
     assert answered(desk, 1)[2] == {"label": "name 1"}
-    ready(tab, "What is 2?")
+    wait_for_row(tab, "What is 2?")
     tab.fill("#search", "name")
     assert tab.locator("#found button").count() == 8  # none that is listed
 
@@ -761,51 +777,51 @@ def test_few_classes_are_all_buttons_and_more_can_be_found_once(desk):
 def test_skipped_rows_come_last_and_when_asked_for(desk):
     desk.take_clock()
     tab = desk.review(row(1), row(2))
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     desk.rows.append(row(1))  # given back, it is the first again
     desk.rows.reverse()
     tab.keyboard.press("s")
-    ready(tab, "What is 2?")
+    wait_for_row(tab, "What is 2?")
     assert desk.leases[-1]["skip"] == ["row-1"]
     tab.keyboard.press("2")
-    said(tab, "#nothing", "Only rows that you skipped are left.")
+    wait_for_text(tab, "#nothing", "Only rows that you skipped are left.")
     tab.get_by_role("button", name="Show me the skipped rows").click()
-    said(tab, "#payload", "What is 1?")
+    wait_for_text(tab, "#payload", "What is 1?")
     assert desk.leases[-1]["skip"] == []
     assert tab.locator("#again").is_hidden()
 
 
 def test_the_last_answer_can_be_changed(desk):
     tab = desk.review(row(1), row(2))
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     assert tab.locator("#change").is_hidden()
     tab.keyboard.press("1")
-    ready(tab, "What is 2?")
+    wait_for_row(tab, "What is 2?")
     tab.keyboard.press("b")
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     assert tab.inner_text("#why") == "You said cat of row row-1"
     assert "the watch keeps the first" in tab.inner_text("#left")
     tab.keyboard.press("s")  # leave it as it is
-    ready(tab, "What is 2?")
+    wait_for_row(tab, "What is 2?")
     assert (len(desk.answers), desk.labels) == (1, [])
     tab.get_by_role("button", name="Change my last answer").click()
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     desk.result = "refused"
     tab.keyboard.press("3")
-    said(tab, "#trouble", "Your new answer was refused: no such class.")
+    wait_for_text(tab, "#trouble", "Your new answer was refused: no such class.")
     desk.result = "corrected"
     tab.keyboard.press("2")
-    ready(tab, "What is 2?")
+    wait_for_row(tab, "What is 2?")
     assert desk.labels[-1] == {"id": "row-1", "label": "dog"}
     assert "Changed: row row-1 is now dog. 1 row answered." in tab.inner_text("#told")
     assert re.match(r"(5:00|4:5\d) left", tab.inner_text("#left"))
     tab.keyboard.press("3")  # the row that was ours meanwhile
     assert answered(desk, 2) == ("row-2", "lease-2", {"label": "bird"})
-    said(tab, "#nothing", "Nothing to review now.")
+    wait_for_text(tab, "#nothing", "Nothing to review now.")
     tab.keyboard.press("b")
-    ready(tab, "What is 2?")
+    wait_for_row(tab, "What is 2?")
     tab.keyboard.press("u")
-    said(tab, "#told", "row row-2 is now cannot say")
+    wait_for_text(tab, "#told", "row row-2 is now cannot say")
     assert desk.labels[-1] == {"id": "row-2", "cannot_say": True}
 
 
@@ -814,7 +830,7 @@ def test_a_row_without_a_prediction_is_judged_and_has_no_class(desk):
         *(row(i, predicted="", classes=c) for i, c in ((1, None), (2, 10)))
     )
     for i in (1, 2):
-        ready(tab, f"What is {i}?")
+        wait_for_row(tab, f"What is {i}?")
         assert tab.locator("#choices button").all_inner_texts() == [
             "1 The answer is right", "2 The answer is wrong",
         ]  # fmt: skip
@@ -826,25 +842,25 @@ def test_a_row_without_a_prediction_is_judged_and_has_no_class(desk):
 
 def test_a_key_held_down_answers_one_row(desk):
     tab = desk.review(row(1), row(2))
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     tab.keyboard.down("1")
     for _ in range(20):
         tab.keyboard.down("1")  # the browser repeats it
-    ready(tab, "What is 2?")
+    wait_for_row(tab, "What is 2?")
     tab.keyboard.down("1")
     tab.keyboard.up("1")
     tab.wait_for_timeout(100)
     assert len(desk.answers) == 1
 
 
-def test_a_key_pressed_before_a_row_can_be_read_is_no_answer(desk):
+def test_a_key_pressed_before_a_row_can_be_read_does_not_answer(desk):
     desk.take_clock()
     tab = desk.review(row(1))
-    said(tab, "#payload", "What is 1?")
+    wait_for_text(tab, "#payload", "What is 1?")
     tab.clock.pause_at(datetime.now(UTC) + timedelta(minutes=1))
     desk.rows.append(row(2))
     tab.keyboard.press("1")
-    said(tab, "#payload", "What is 2?")
+    wait_for_text(tab, "#payload", "What is 2?")
     tab.keyboard.press("1")
     tab.clock.run_for(200)
     tab.keyboard.press("1")
@@ -856,7 +872,7 @@ def test_a_key_pressed_before_a_row_can_be_read_is_no_answer(desk):
 
 def test_single_keys_can_be_switched_off(desk):
     tab = desk.review(row(1))
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     tab.locator("#keys").uncheck()
     tab.keyboard.press("1")
     tab.wait_for_timeout(100)
@@ -867,13 +883,13 @@ def test_single_keys_can_be_switched_off(desk):
 
 def test_why_a_row_is_here_and_for_how_long(desk):
     tab = desk.review(row(1), row(2, kind="audit", group="north"))
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     assert tab.locator("#why").inner_text() == "The gate rejected this row"
     assert re.match(r"(5:00|4:5\d) left", tab.locator("#left").inner_text())
     assert tab.evaluate("document.activeElement.id") == "why"
     assert "cat" not in tab.locator(".subject").inner_text()  # the model's answer
     tab.keyboard.press("1")
-    said(tab, "#why", "Accepted, and drawn at random to check the gate")
+    wait_for_text(tab, "#why", "Accepted, and drawn at random to check the gate")
     tab.locator("summary").click()
     facts = tab.locator("#facts").inner_text()
     for fact in (
@@ -887,13 +903,13 @@ def test_why_a_row_is_here_and_for_how_long(desk):
 
 
 def test_the_shortlist_comes_first_and_every_class_can_be_found(desk):
-    many = [f"class {i}" for i in range(200)]
+    names = [f"class {i}" for i in range(200)]
     tab = desk.review(
-        row(1, classes=many, shortlist=["class 7", "class 3"]),
-        row(2, classes=many),
+        row(1, classes=names, shortlist=["class 7", "class 3"]),
+        row(2, classes=names),
         row(3, classes=120),
     )
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     assert tab.locator("#choices button").all_inner_texts() == [
         "1 class 7",
         "2 class 3",
@@ -902,7 +918,7 @@ def test_the_shortlist_comes_first_and_every_class_can_be_found(desk):
     tab.keyboard.type("199")
     tab.keyboard.press("Enter")
     assert answered(desk, 1)[2] == {"label": "class 199"}
-    ready(tab, "What is 2?")
+    wait_for_row(tab, "What is 2?")
     tab.keyboard.press("/")
     tab.keyboard.type("LASS 1")
     assert tab.locator("#found button").count() == 50
@@ -911,14 +927,14 @@ def test_the_shortlist_comes_first_and_every_class_can_be_found(desk):
     assert len(desk.answers) == 1
     tab.keyboard.press("3")
     assert answered(desk, 2)[2] == {"label": "class 11"}
-    ready(tab, "What is 3?")
+    wait_for_row(tab, "What is 3?")
     tab.keyboard.press("4")
     assert answered(desk, 3)[2] == {"label": 3}
 
 
 def test_rows_of_a_gate_without_classes_are_judged_or_typed(desk):
     tab = desk.review(*(row(i, classes=None, predicted=4) for i in (1, 2, 3)))
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     texts = tab.locator("#choices button").all_inner_texts()
     assert texts == [
         "1 The model says 4, and is right",
@@ -926,7 +942,7 @@ def test_rows_of_a_gate_without_classes_are_judged_or_typed(desk):
     ]
     tab.keyboard.press("2")
     assert answered(desk, 1)[2] == {"correct": False}
-    ready(tab, "What is 2?")
+    wait_for_row(tab, "What is 2?")
     tab.keyboard.press("/")
     tab.keyboard.type("12")
     tab.keyboard.press("Enter")
@@ -950,12 +966,12 @@ def test_payloads_with_scripts_are_inert(desk):
         "data:image/svg+xml;base64,PHN2Zz4=", "data:text/html;base64,PHNjcmlwdD4=",
         "https://example.org/x.png", 'data:image/png;base64,AA" onerror="hacked=1',
     )  # fmt: skip
-    others = [
+    other_rows = [
         row(i, payload={"text": f"Row {i}.", "link": link, "image": image})
         for i, (link, image) in enumerate(zip(links, images, strict=True), 2)
     ]
-    tab = desk.review(hostile, *others, width=360)
-    ready(tab, "window.hacked")
+    tab = desk.review(hostile, *other_rows, width=360)
+    wait_for_row(tab, "window.hacked")
     text = tab.locator("#payload").inner_text()
     assert INJECTIONS[0] in text
     assert not STEERING.search(tab.locator("body").inner_text())
@@ -963,13 +979,13 @@ def test_payloads_with_scripts_are_inert(desk):
     for i, link in enumerate(links, 2):
         words = f"A link that is not http or https: {link}".strip()
         tab.keyboard.press("s")
-        ready(tab, f"Row {i}.")
+        wait_for_row(tab, f"Row {i}.")
         assert words in tab.inner_text("#payload")
         assert "does not show" in tab.inner_text("#payload")
         assert tab.locator("#payload a, #payload img").count() == 0
     assert tab.evaluate("window.hacked") is None
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360
-    assert {path for path in desk.asked if not path.startswith("/")} == set()
+    assert {path for path in desk.requested_paths if not path.startswith("/")} == set()
 
 
 def test_pictures_are_shown_and_links_open_by_a_click_without_a_trace(desk):
@@ -980,18 +996,18 @@ def test_pictures_are_shown_and_links_open_by_a_click_without_a_trace(desk):
         row(2, payload={"image": broken}),
         row(3, payload=None),
     )
-    said(tab, "#payload", "Opens example.org in a new tab")
+    wait_for_text(tab, "#payload", "Opens example.org in a new tab")
     tab.wait_for_function("document.querySelector('#payload img').naturalWidth === 8")
     anchor = tab.locator("#payload a")
     assert anchor.get_attribute("rel") == "noopener noreferrer"
     assert anchor.get_attribute("target") == "_blank"
-    assert "https://example.org/" not in desk.asked
+    assert "https://example.org/" not in desk.requested_paths
     tab.wait_for_timeout(260)
     tab.keyboard.press("s")
-    said(tab, "#payload", "The image cannot be read.")
+    wait_for_text(tab, "#payload", "The image cannot be read.")
     tab.wait_for_timeout(260)
     tab.keyboard.press("s")
-    said(tab, "#payload", "came without a payload")
+    wait_for_text(tab, "#payload", "came without a payload")
     assert "row-3" in tab.locator("#payload").inner_text()
     assert tab.locator("#facts").is_hidden()  # the model's answer is there
 
@@ -1021,7 +1037,7 @@ def test_hostile_names_on_the_live_page_are_text(desk):
     desk.status["versions"][0] |= {"note": "x" * 5000, "promise": INJECTIONS[3]}
     desk.status["service"] |= {"replica": INJECTIONS[0], "store": INJECTIONS[1]}
     tab = desk.open("/", width=360)
-    said(tab, "#title", "ALARM")
+    wait_for_text(tab, "#title", "ALARM")
     body = tab.locator("body").inner_text()
     assert all(text in body for text in INJECTIONS[:3])
     assert not STEERING.search(body)
@@ -1030,13 +1046,13 @@ def test_hostile_names_on_the_live_page_are_text(desk):
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_a_lost_lease_is_said_and_the_next_row_comes(desk):
+def test_a_lost_lease_is_reported_and_the_next_row_comes(desk):
     tab = desk.review(row(1), row(2))
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     desk.broken = {"/v1/review/answer": 409}
     tab.keyboard.press("1")
-    said(tab, "#told", "Not stored: the row is no longer yours.")
-    said(tab, "#payload", "What is 2?")
+    wait_for_text(tab, "#told", "Not stored: the row is no longer yours.")
+    wait_for_text(tab, "#payload", "What is 2?")
 
 
 @pytest.mark.sampled(3)
@@ -1050,26 +1066,26 @@ def test_a_lost_lease_is_said_and_the_next_row_comes(desk):
 )  # fmt: skip
 def test_an_answer_that_was_not_taken_can_be_given_again(status, words, desk):
     tab = desk.review(row(1), row(2))
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     desk.broken = {"/v1/review/answer": status}
     tab.keyboard.press("1")
-    said(tab, "#trouble", words)
+    wait_for_text(tab, "#trouble", words)
     assert "What is 1?" in tab.inner_text("#payload")
     desk.broken = {}
     tab.keyboard.press("1")
     assert answered(desk, 1)[0] == "row-1"
-    said(tab, "#payload", "What is 2?")
+    wait_for_text(tab, "#payload", "What is 2?")
     assert tab.locator("#trouble").is_hidden()
 
 
 def test_when_the_time_is_over_it_waits_for_the_reviewer(desk):
     desk.take_clock()
     tab = desk.review(row(1), row(2))
-    said(tab, "#payload", "What is 1?")
+    wait_for_text(tab, "#payload", "What is 1?")
     tab.clock.fast_forward(250_000)
-    said(tab, "#told", "One minute left")
+    wait_for_text(tab, "#told", "One minute left")
     tab.clock.fast_forward(60_000)
-    said(tab, "#nothing", "The time for this row is over")
+    wait_for_text(tab, "#nothing", "The time for this row is over")
     tab.keyboard.press("1")
     tab.clock.fast_forward(600_000)
     tab.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
@@ -1077,12 +1093,12 @@ def test_when_the_time_is_over_it_waits_for_the_reviewer(desk):
     assert len(desk.leases) == 1  # an empty chair takes no rows
     assert desk.answers == []
     tab.get_by_role("button", name="Go on").click()
-    said(tab, "#payload", "What is 2?")
+    wait_for_text(tab, "#payload", "What is 2?")
 
 
 def test_who_stops_gives_the_row_back(desk):
     tab = desk.review(row(1))
-    ready(tab, "What is 1?")
+    wait_for_row(tab, "What is 1?")
     tab.get_by_role("button", name="Stop").click()
     assert answered(desk, 1) == ("row-1", "lease-1", {"release": True})
     assert tab.locator("#start").is_visible()
@@ -1091,31 +1107,33 @@ def test_who_stops_gives_the_row_back(desk):
 
 def opened(browser, scheme, width, path):
     context = browser.new_context(color_scheme=scheme, bypass_csp=True)
-    own = Desk(context.new_page())
-    own.status = alarmed()
-    tab = own.open(path, width)
-    return context, own, tab
+    fake_service = Desk(context.new_page())
+    fake_service.status = alarmed()
+    tab = fake_service.open(path, width)
+    return context, fake_service, tab
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1280)])
 @pytest.mark.parametrize("path", ["/", "/review", "/login"])
-def test_nothing_stands_in_the_way_of_a_screen_reader(scheme, width, path, browser):
+def test_the_page_is_accessible_to_a_screen_reader(scheme, width, path, browser):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    context, own, tab = opened(browser, scheme, width, path)
+    context, fake_service, tab = opened(browser, scheme, width, path)
     if path == "/":
-        said(tab, "#title", "ALARM")
+        wait_for_text(tab, "#title", "ALARM")
     if path == "/review":
-        many = [f"class {i}" for i in range(200)]
+        names = [f"class {i}" for i in range(200)]
         payload = {
             "text": "word " * 2000,
             "image": png(),
             "link": "https://example.org",
         }
-        own.rows = [row(1, classes=many, shortlist=many[:3], payload=payload)]
+        fake_service.rows = [
+            row(1, classes=names, shortlist=names[:3], payload=payload)
+        ]
         tab.fill("#reviewer", "ann")
         tab.keyboard.press("Enter")
-        said(tab, "#payload", "word")
+        wait_for_text(tab, "#payload", "word")
         tab.fill("#search", "class")
     tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     violations = axe.Axe().run(tab).response["violations"]
@@ -1126,7 +1144,7 @@ def test_nothing_stands_in_the_way_of_a_screen_reader(scheme, width, path, brows
 
 @pytest.fixture
 def real(tmp_path):
-    """The service itself, with a token, as a process of its own."""
+    """The service itself, with a token, as a separate process."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(2000, 3))
     labels = np.where(rng.random(2000) < 0.9, logits.argmax(1), 0)
@@ -1162,41 +1180,41 @@ def test_the_service_itself_from_login_to_the_end(real, browser):
     tab.goto(home)
     tab.fill("#token", "another-token-that-is-not-known")
     tab.keyboard.press("Enter")
-    said(tab, "[role=alert]", "unknown")
+    wait_for_text(tab, "[role=alert]", "unknown")
     tab.fill("#token", TOKEN)
     tab.keyboard.press("Enter")
-    said(tab, "#title", "No rows yet")
-    said(tab, "#heard", "Live.")
+    wait_for_text(tab, "#title", "No rows yet")
+    wait_for_text(tab, "#heard", "Live.")
     assert "Bearer $TOKEN" in tab.inner_text("#curl")
     text = "\n".join(INJECTIONS)
     row = {"id": "r/1", "logits": [0.1, 0, 0], "payload": {"text": text}}
     assert call(f"{home}/v1/decide", row)["accepted"] is False
-    said(tab, "#figures", "1 row in all")
+    wait_for_text(tab, "#figures", "1 row in all")
     tab.get_by_role("link", name="Review", exact=True).click()
     tab.fill("#reviewer", "ann")
     tab.keyboard.press("Enter")
-    ready(tab, "window.hacked")
+    wait_for_row(tab, "window.hacked")
     tab.reload()  # who leaves gives the row back
     tab.fill("#reviewer", "ann")
     tab.keyboard.press("Enter")
-    ready(tab, "window.hacked")
+    wait_for_row(tab, "window.hacked")
     tab.keyboard.press("3")
-    said(tab, "#told", "Stored: <b>bird</b>. 1 row answered.")
-    said(tab, "#nothing", "Nothing to review now.")
+    wait_for_text(tab, "#told", "Stored: <b>bird</b>. 1 row answered.")
+    wait_for_text(tab, "#nothing", "Nothing to review now.")
     (label,) = call(f"{home}/v1/rows/r%2F1")["labels"]
     assert (label["label"], label["by"]) == ("<b>bird</b>", "ann")
     tab.keyboard.press("b")
-    ready(tab, "window.hacked")
+    wait_for_row(tab, "window.hacked")
     tab.keyboard.press("2")
-    said(tab, "#told", "is now dog.")
-    assert [own["label"] for own in call(f"{home}/v1/rows/r%2F1")["labels"]] == [
+    wait_for_text(tab, "#told", "is now dog.")
+    assert [label["label"] for label in call(f"{home}/v1/rows/r%2F1")["labels"]] == [
         "<b>bird</b>", "dog",
     ]  # fmt: skip
     assert tab.evaluate("window.hacked") is None
     tab.get_by_role("link", name="Live").click()
-    said(tab, "#heard", "Live.")
+    wait_for_text(tab, "#heard", "Live.")
     process.terminate()
-    said(tab, "#lost", "Connection lost since")
+    wait_for_text(tab, "#lost", "Connection lost since")
     assert complaints == []
     context.close()
 
@@ -1205,7 +1223,8 @@ def test_the_pages_say_when_they_are_lost_without_ever_having_heard(desk):
     desk.broken = {"/v1/events": 0, "/v1/status": 0}
     tab = desk.open("/")
     assert re.match(
-        r"Connection lost since \d\d:\d\d:\d\d UTC\.", said(tab, "#lost", "lost since")
+        r"Connection lost since \d\d:\d\d:\d\d UTC\.",
+        wait_for_text(tab, "#lost", "lost since"),
     )
 
 
@@ -1213,6 +1232,6 @@ def test_words_that_this_page_does_not_know_do_not_stop_it(desk):
     desk.status = deepcopy(busy())
     desk.status["traffic"] = "strange"
     tab = desk.open("/")
-    said(tab, "#lost", "what this page cannot read")
+    wait_for_text(tab, "#lost", "what this page cannot read")
     desk.status = busy()
-    said(tab, "#title", "Holds")
+    wait_for_text(tab, "#title", "Holds")

@@ -24,7 +24,7 @@ def passing(monkeypatch):
     return wait
 
 
-def test_a_clock_that_goes_well_is_believed(passing):
+def test_a_regular_clock_is_trusted(passing):
     clock = Clock()
     for _ in range(200):
         now = START + passing(600.0)
@@ -71,7 +71,7 @@ def test_back_is_believed(passing):
     assert clock.is_trusted
 
 
-def test_it_is_said_once(passing, caplog):
+def test_it_is_reported_once(passing, caplog):
     clock = Clock()
     clock.tell(START)
     for _ in range(5):
@@ -81,7 +81,7 @@ def test_it_is_said_once(passing, caplog):
     assert "the clock jumped ahead" in caplog.text
 
 
-def test_a_quiet_night_is_no_jump(serve, gate):
+def test_a_quiet_night_is_not_a_clock_jump(serve, gate):
     """A start long after the last row: steps bear the time at which they are taken."""
     served = serve(gate, review=(1.0, 1.0))
     served.decide({"id": "friday", "logits": [0.1, 0, 0, 0]})

@@ -1,4 +1,4 @@
-"""The day in fast motion: what it tells is what the rows say."""
+"""The day in fast motion: its figures are those of the rows."""
 
 import hmac
 import importlib.util
@@ -48,12 +48,12 @@ def test_the_inbox_takes_what_the_service_signed(example, inbox):
     assert inbox.has("risk")
 
 
-@pytest.mark.parametrize(("age", "taken"), [(0, True), (200, True), (400, False)])
-def test_an_alarm_is_not_taken_late(example, age, taken):
+@pytest.mark.parametrize(("age", "accepted"), [(0, True), (200, True), (400, False)])
+def test_an_alarm_is_not_taken_late(example, age, accepted):
     at = str(int(time.time()) - age)
     mark = hmac.new(example.SECRET.encode(), f"{at}.{{}}".encode(), "sha256")
     signature = f"t={at},v1={mark.hexdigest()}"
-    assert example.is_signed(b"{}", signature) == taken
+    assert example.is_signed(b"{}", signature) == accepted
     assert not example.is_signed(b"{ }", signature)
 
 
@@ -62,27 +62,27 @@ def test_signatures_that_are_none(example, signature):
     assert not example.is_signed(b"{}", signature)
 
 
-def test_times_are_told_by_the_clock_of_the_day(example):
+def test_times_follow_the_clock_of_the_day(example):
     day = example.Day(None, None, None, 0.0)
     noon = datetime(2026, 11, 16, 12, tzinfo=UTC)
     seconds = {6: 0.0, 7: 1.0, 8: 3.0}
     day.began = {hour: noon + timedelta(seconds=s) for hour, s in seconds.items()}
-    told = [day.time_of(noon + timedelta(seconds=s)) for s in (0, 0.5, 1, 2.5)]
-    assert told == ["06:00", "06:30", "07:00", "07:45"]
+    clock_times = [day.time_of(noon + timedelta(seconds=s)) for s in (0, 0.5, 1, 2.5)]
+    assert clock_times == ["06:00", "06:30", "07:00", "07:45"]
 
 
-def test_without_an_answer_the_reason_is_told(example, tmp_path):
+def test_without_an_answer_the_reason_is_reported(example, tmp_path):
     log = tmp_path / "log.jsonl"
     command = [sys.executable, "-c", "import sys; sys.exit('no such gate')"]
-    with log.open("w") as out, subprocess.Popen(command, stderr=out) as ended:
-        ended.wait()
+    with log.open("w") as out, subprocess.Popen(command, stderr=out) as day_process:
+        day_process.wait()
     with pytest.raises(SystemExit, match="no such gate"):
-        example.find_address(ended, log)
+        example.find_address(day_process, log)
 
 
 @pytest.fixture(scope="module")
-def told(root, tmp_path_factory):
-    """What the script prints, and what is left of it."""
+def story(root, tmp_path_factory):
+    """The output of the script."""
     command = [sys.executable, root / "examples" / "day_in_production.py"]
     running = subprocess.Popen(
         command,
@@ -108,16 +108,16 @@ def without_figures(lines):
 
 
 @pytest.mark.soak
-def test_it_tells_the_story_that_its_docstring_shows(example, told):
+def test_it_prints_the_story_that_its_docstring_shows(example, story):
     shown = textwrap.dedent(example.__doc__.split("each day::\n\n")[1]).splitlines()
-    assert without_figures(told) == without_figures(shown)
+    assert without_figures(story) == without_figures(shown)
 
 
 @pytest.mark.soak
-def test_the_page_of_the_service_shows_the_same_story(root, told):
+def test_the_page_of_the_service_shows_the_same_story(root, story):
     page = (root / "docs" / "serving.md").read_text(encoding="utf-8")
     shown = re.search(r"\$ python examples/day_in_production.py\n(.*?)```", page, re.S)
-    assert without_figures(told) == without_figures(shown[1].splitlines())
+    assert without_figures(story) == without_figures(shown[1].splitlines())
 
 
 def rates(hours, noise, gate, rows, rng):
@@ -129,8 +129,11 @@ def rates(hours, noise, gate, rows, rng):
         if clock >= 12:
             logits += rng.normal(0, noise, logits.shape)
         p = td.Predictions.from_logits(logits, rows.labels[chosen])
-        kept = gate.screen(p).accepted
-        accepted, wrong = accepted + kept.sum(), wrong + p.errors[kept].sum()
+        accepted_rows = gate.screen(p).accepted
+        accepted, wrong = (
+            accepted + accepted_rows.sum(),
+            wrong + p.errors[accepted_rows].sum(),
+        )
     n = 1500 * (hours[1] - hours[0])
     low = beta.ppf(0.025, wrong, accepted - wrong + 1)
     high = beta.ppf(0.975, wrong + 1, accepted - wrong)
@@ -140,33 +143,33 @@ def rates(hours, noise, gate, rows, rng):
 
 def figures(line):
     """Return rows, accepted, wrong, low and high of a line."""
-    found = re.search(
+    match = re.search(
         r": ([\d,]+) rows, ([\d.]+)% .* ([\d.]+)% \[([\d.]+)%, ([\d.]+)%\]", line
     )
-    return list(found.groups())
+    return list(match.groups())
 
 
 @pytest.mark.soak
-def test_its_figures_are_those_of_the_rows(told):
+def test_its_figures_are_those_of_the_rows(story):
     p = td.read(bundled_file())
     p = p[np.random.default_rng(0).permutation(len(p))]
     gate = td.calibrate(p[:5000], score="alpha", risk=0.05)
     rng = np.random.default_rng(0)
-    came = [line for line in told if "of these wrong" in line]
-    assert figures(came[0]) == rates((6, 12), 4, gate, p[5000:], rng)
-    assert figures(came[1]) == rates((12, 19), 4, gate, p[5000:], rng)
+    lines = [line for line in story if "of these wrong" in line]
+    assert figures(lines[0]) == rates((6, 12), 4, gate, p[5000:], rng)
+    assert figures(lines[1]) == rates((12, 19), 4, gate, p[5000:], rng)
 
 
 @pytest.mark.soak
-def test_the_promise_is_kept_broken_and_kept_again(told):
-    before, after, again = (
+def test_the_promise_is_kept_broken_and_kept_again(story):
+    before, after, restored = (
         [float(value) for value in figures(line)[2:]]
-        for line in told
+        for line in story
         if "of these wrong" in line
     )
     assert before[2] < 5 < after[1]  # the intervals do not hold 5%
-    assert again[1] < 5  # a certificate may fail, with probability 1%
-    assert again[0] < after[0] / 2
-    alarms = [line for line in told if "ALARM" in line]
+    assert restored[1] < 5  # a certificate may fail, with probability 1%
+    assert restored[0] < after[0] / 2
+    alarms = [line for line in story if "ALARM" in line]
     assert [line.split()[3] for line in alarms] == ["accepted:", "risk:"]
     assert ["12:00" <= line[:5] < "19:00" for line in alarms] == [True, True]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
-from service.house import NAMES, made_rows
+from service.house import NAMES, draw_rows
 
 import trustdoctor as td
 from trustdoctor.service.request_rows import row_digests
@@ -41,7 +41,7 @@ def without(answers, *names):
 
 def test_the_form_does_not_matter(serve, rows):
     """One by one, in rows, in columns, in one commit with others: the same answers."""
-    gate = td.calibrate(made_rows(2000, 1), score="alpha", frr=0.1, shortlist=0.9)
+    gate = td.calibrate(draw_rows(2000, 1), score="alpha", frr=0.1, shortlist=0.9)
     served = serve(gate, review=(1.0, 0.0))
     request_rows = as_rows(rows, 40)
 
@@ -67,7 +67,7 @@ def test_the_form_does_not_matter(serve, rows):
 
 def test_a_repetition_gets_the_same_bytes(serve, rows):
     served = serve(
-        td.calibrate(made_rows(2000, 1), score="alpha", frr=0.1, shortlist=0.9)
+        td.calibrate(draw_rows(2000, 1), score="alpha", frr=0.1, shortlist=0.9)
     )
     single = as_rows(rows, 1)[0] | {"group": "ä", "payload": {"text": "a"}}
     several = {"rows": as_rows(rows, 60, 1)}
@@ -75,13 +75,13 @@ def test_a_repetition_gets_the_same_bytes(serve, rows):
     first = [served.post("/v1/decide", body) for body in (single, several, certain)]
     assert first[2].json["doubt"] == "-inf"
     stored = served.everything()
-    again = [served.post("/v1/decide", body) for body in (single, several, certain)]
-    assert [a.content for a in again] == [a.content for a in first]
+    repeated = [served.post("/v1/decide", body) for body in (single, several, certain)]
+    assert [a.content for a in repeated] == [a.content for a in first]
     assert served.everything() == stored
     served.close()
     served = serve(served.gate)
-    again = [served.post("/v1/decide", body) for body in (single, several, certain)]
-    assert [a.content for a in again] == [a.content for a in first]
+    repeated = [served.post("/v1/decide", body) for body in (single, several, certain)]
+    assert [a.content for a in repeated] == [a.content for a in first]
 
 
 def test_a_row_repeated_alone_or_in_other_company(served, rows):
@@ -152,16 +152,16 @@ def test_a_repetition_after_a_promotion(serve, gate, rows):
     served = serve(gate)
     row = as_rows(rows, 1)[0]
     first = served.post("/v1/decide", row)
-    other = td.calibrate(made_rows(1000, 2), score="beta", risk=0.2)
-    served.done("/v1/gates", json.loads(other.to_json()))
-    served.done("/v1/gates/2/promote")
+    other = td.calibrate(draw_rows(1000, 2), score="beta", risk=0.2)
+    served.post_ok("/v1/gates", json.loads(other.to_json()))
+    served.post_ok("/v1/gates/2/promote")
     assert served.decide({"logits": [0.5] * 4})["version"] == 2
     assert served.post("/v1/decide", row).content == first.content
 
 
-def test_what_is_stored_is_what_was_said(serve, rows):
+def test_the_stored_decisions_are_those_of_the_responses(serve, rows):
     gate = td.calibrate(
-        made_rows(2000, 1, names=NAMES), score="alpha", frr=0.1, shortlist=0.9
+        draw_rows(2000, 1, names=NAMES), score="alpha", frr=0.1, shortlist=0.9
     )
     served = serve(gate, review=(0.5, 0.5))
     request_rows = [
@@ -181,8 +181,10 @@ def test_what_is_stored_is_what_was_said(serve, rows):
         assert stored_row["labels"] == []
     stored = served.read("SELECT position, output FROM rows ORDER BY position")
     assert [at for at, _ in stored] == list(range(2, 102))  # the first gate is 1
-    back = np.array([np.frombuffer(bytes(output), np.float64) for _, output in stored])
-    assert back.tolist() == [row["logits"] for row in request_rows]
+    logits = np.array(
+        [np.frombuffer(bytes(output), np.float64) for _, output in stored]
+    )
+    assert logits.tolist() == [row["logits"] for row in request_rows]
 
 
 def test_rows_are_drawn_at_their_rates(serve, rows):
@@ -212,11 +214,11 @@ def test_rows_are_drawn_at_their_rates(serve, rows):
     assert sum(minute["drawn"] for minute in minutes) == sum(dict(queued).values())
 
 
-def test_a_candidate_decides_beside(serve, gate, rows):
+def test_a_candidate_decides_in_the_shadow(serve, gate, rows):
     served = serve(gate, review=(1.0, 0.0))
-    other = td.calibrate(made_rows(2000, 1), score="beta", risk=0.1)
-    served.done("/v1/gates", json.loads(other.to_json()))
-    served.done("/v1/gates/2/shadow")
+    other = td.calibrate(draw_rows(2000, 1), score="beta", risk=0.1)
+    served.post_ok("/v1/gates", json.loads(other.to_json()))
+    served.post_ok("/v1/gates/2/shadow")
     values = np.asarray(rows.logits, float)[:400]
     served.decide({"logits": values.tolist()})
     current_accepts = gate.screen(values, kind="logits").accepted
@@ -233,7 +235,7 @@ def test_a_candidate_decides_beside(serve, gate, rows):
 
 def test_gates_of_other_classes_are_refused(serve, gate):
     served = serve(gate)
-    other = td.calibrate(made_rows(2000, 1, classes=6), score="beta", risk=0.1)
+    other = td.calibrate(draw_rows(2000, 1, classes=6), score="beta", risk=0.1)
     response = served.post("/v1/gates", json.loads(other.to_json()))
     assert response.status == 409
     assert "6 classes" in response.json["detail"]
@@ -242,15 +244,15 @@ def test_gates_of_other_classes_are_refused(serve, gate):
 def test_gates_that_reject_everything_are_promoted_only_if_asked_twice(serve, gate):
     served = serve(gate)
     other = td.Gate(0.0, score="alpha", state="reject-all")
-    served.done("/v1/gates", json.loads(other.to_json()))
+    served.post_ok("/v1/gates", json.loads(other.to_json()))
     response = served.post("/v1/gates/2/promote", {})
     assert response.status == 409
     assert "rejects every row" in response.json["detail"]
-    assert served.done("/v1/gates/2/promote", {"anyway": True})["version"] == 2
+    assert served.post_ok("/v1/gates/2/promote", {"anyway": True})["version"] == 2
 
 
 @given(st.lists(st.lists(st.floats(-9, 9), min_size=3, max_size=3), min_size=2))
-def test_digests_tell_rows_apart(values):
+def test_digests_distinguish_rows(values):
     rows = DecideRequest("logits", values)
     digests = row_digests(rows)
     same = {tuple(np.array(v).tobytes() for v in [value]) for value in values}

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from service.house import NAMES, made_rows
+from service.house import NAMES, draw_rows
 
 import trustdoctor as td
 
@@ -25,15 +25,15 @@ def dump(served):
 
 @pytest.fixture
 def personal(serve):
-    """A row with all that a row can have, labelled by a review, among others."""
+    """A row with every optional field, labelled by a review, among others."""
     gate = td.calibrate(
-        made_rows(2000, 1, names=NAMES), score="alpha", frr=0.1, shortlist=0.9
+        draw_rows(2000, 1, names=NAMES), score="alpha", frr=0.1, shortlist=0.9
     )
     served = serve(gate, review=(1.0, 0.5))
     row = {"id": SECRET, "logits": [0.125, 0.25, 0.5, 0.0625], "group": "ward-9"}
     row |= {"payload": {"text": "blood"}, "features": [0.0078125]}
     served.decide(row)
-    logits = np.asarray(made_rows(30, 2).logits, float).tolist()
+    logits = np.asarray(draw_rows(30, 2).logits, float).tolist()
     served.decide({"ids": list(range(30)), "logits": logits})
     (leased,) = served.lease(reviewer="dr-who")
     assert leased["id"] == SECRET
@@ -69,8 +69,8 @@ def test_it_is_as_if_it_had_never_been(personal):
     assert personal.get(f"/v1/rows/{SECRET}").status == 404
     assert forget(personal).status == 404
     assert personal.label({"id": SECRET, "label": "cat"})["refused"] == 1
-    again = {"id": SECRET, "logits": [9.0, 0, 0, 0]}
-    assert personal.decide(again)["accepted"]
+    new_row = {"id": SECRET, "logits": [9.0, 0, 0, 0]}
+    assert personal.decide(new_row)["accepted"]
     personal.check_watch()
 
 
@@ -104,11 +104,11 @@ def test_a_row_that_waits(serve, gate):
 
 @pytest.mark.parametrize("groups", ["team", "predicted"])
 def test_groups_stay_where_the_watch_needs_them(serve, groups):
-    rows = made_rows(2000, 1)
+    rows = draw_rows(2000, 1)
     gate_groups = np.arange(2000) % 2 if groups == "team" else "predicted"
     gate = td.calibrate(rows, score="alpha", risk=0.15, groups=gate_groups)
     served = serve(gate, review=(1.0, 1.0))
-    logits = np.asarray(made_rows(20, 2).logits, float).tolist()
+    logits = np.asarray(draw_rows(20, 2).logits, float).tolist()
     body = {"ids": list(range(20)), "logits": logits}
     served.decide(body | {"groups": [at % 2 for at in range(20)]})
     served.check_watch()

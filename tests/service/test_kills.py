@@ -1,4 +1,4 @@
-"""Whatever is killed, what was answered stays, once."""
+"""Whatever is killed, every confirmed answer stays, exactly once."""
 
 import json
 import re
@@ -37,37 +37,41 @@ def postgres():
 
 
 def check_answers(load, service, latest=3000):
-    """Ask for the latest again, or for all: what was answered is answered alike."""
+    """Repeat the latest requests, or all: they get the same answers."""
     assert not load.wrong, load.wrong[:5]
     link = service.link()
     for names in batches(list(load.decided)[-latest:], 1000):
-        again = decide(link, {name: load.decided[name][0] for name in names})
-        assert again == [load.decided[name][1] for name in names]
+        repeated = decide(link, {name: load.decided[name][0] for name in names})
+        assert repeated == [load.decided[name][1] for name in names]
     for names in batches(list(load.labels)[-latest:], 1000):
         labels = {name: load.labels[name] for name in names}
         assert set(label(link, labels)) == {"repeated"}
-    for name, (said, lease) in list(load.answers.items())[-50:]:
-        assert answer(link, name, lease, said) == "repeated"
+    for name, (answer_given, lease) in list(load.answers.items())[-50:]:
+        assert answer(link, name, lease, answer_given) == "repeated"
     send_again(load, link)
     link.close()
 
 
 def send_again(load, link):
-    """Send what was not answered; nobody knows whether it was stored."""
-    if load.unsure:
-        answers = decide(link, load.unsure)
-        for (name, row), decision in zip(load.unsure.items(), answers, strict=True):
+    """Send unconfirmed requests again; nobody knows whether they were stored."""
+    if load.unconfirmed_rows:
+        answers = decide(link, load.unconfirmed_rows)
+        for (name, row), decision in zip(
+            load.unconfirmed_rows.items(), answers, strict=True
+        ):
             load.decided[name] = row, decision
-    labels = {name: klass for name, klass in load.told.items() if name[0] == "L"}
+    labels = {
+        name: klass for name, klass in load.unconfirmed_labels.items() if name[0] == "L"
+    }
     if labels:
         assert set(label(link, labels)) <= {"counted", "kept", "repeated"}
         load.labels |= labels
-    for name in set(load.told) - set(labels):
-        answered, lease = load.told[name], load.leased[name]
+    for name in set(load.unconfirmed_labels) - set(labels):
+        answered, lease = load.unconfirmed_labels[name], load.leased[name]
         assert answer(link, name, lease, answered) in ("counted", "repeated")
         load.answers[name] = answered, lease
-    load.unsure.clear()
-    load.told.clear()
+    load.unconfirmed_rows.clear()
+    load.unconfirmed_labels.clear()
 
 
 def good(link, path, content):
@@ -103,7 +107,7 @@ def batches(items, size):
 
 
 def check_store(load, place, *, saved=False):
-    """Look into the store: nothing is lost, doubled or counted otherwise.
+    """Check the store: nothing is lost, duplicated or counted differently.
 
     `saved` says that the service ended by itself, so that its watch is up to date.
     """
@@ -145,7 +149,7 @@ def check_positions(session):
 
 
 def check_rows(load, session):
-    """All that was answered is there once; besides, only what was sent may be."""
+    """Every confirmed row is stored once; other rows must at least have been sent."""
     rows = session.rows("SELECT id, position, accepted, drawn FROM rows")
     stored = {name: (bool(accepted), bool(drawn)) for name, _, accepted, drawn in rows}
     assert len(stored) == len(rows)
@@ -156,11 +160,11 @@ def check_rows(load, session):
         for name, (_, answer) in load.decided.items()
     }
     assert decided.items() <= stored.items()
-    assert set(stored) <= set(decided) | set(load.unsure)
+    assert set(stored) <= set(decided) | set(load.unconfirmed_rows)
 
 
 def check_labels(load, session):
-    """The same of labels; what was leased still is."""
+    """The same for labels; leases still hold."""
     rows = session.rows(
         "SELECT r.id, l.label, l.lease FROM labels l "
         "JOIN rows r ON r.position = l.row_position"
@@ -171,7 +175,7 @@ def check_labels(load, session):
         name: (label, None) for name, label in load.labels.items()
     } | load.answers
     assert answered.items() <= labels.items()
-    assert set(labels) <= set(answered) | set(load.told)
+    assert set(labels) <= set(answered) | set(load.unconfirmed_labels)
     waiting = dict(session.rows("SELECT id, lease FROM review_queue"))
     drawn = session.rows("SELECT id FROM rows WHERE drawn = 1 AND judgement IS NULL")
     assert set(waiting) == {name for (name,) in drawn}
@@ -180,7 +184,7 @@ def check_labels(load, session):
 
 
 def check_counts(session):
-    """The aggregates that the page shows are sums of what is stored."""
+    """The aggregates on the page are sums over the stored rows."""
 
     def sums_of(statement):
         return tuple(int(value or 0) for value in session.rows(statement)[0])
@@ -223,7 +227,7 @@ def check_watches(session, *, saved):
 
 
 def check_steps(session, version, upto):
-    """The steps have counted what is stored up to there."""
+    """The steps have counted all rows stored up to there."""
     steps = session.rows("SELECT entry FROM watch_steps WHERE version = ?", version)
     entries = [json.loads(text) for (text,) in steps]
     for name, column, table in (
@@ -259,7 +263,7 @@ def test_a_service_that_is_killed_loses_nothing_that_it_answered(gate, tmp_path)
     assert min(map(len, (load.decided, load.labels, load.leased, load.answers))) > 100
 
 
-def test_a_service_that_is_told_to_end_answers_all_that_it_stored(gate, tmp_path):
+def test_a_service_that_is_stopped_answers_all_that_it_stored(gate, tmp_path):
     for seed in range(3):
         store, load = tmp_path / f"{seed}.db", Load(seed)
         with serving(gate, store) as service:
@@ -268,7 +272,7 @@ def test_a_service_that_is_told_to_end_answers_all_that_it_stored(gate, tmp_path
             service.stop()
             load.stop()
         assert not load.wrong, load.wrong[:5]
-        load.unsure.clear()  # those were never taken
+        load.unconfirmed_rows.clear()  # those were never taken
         check_store(load, store, saved=True)
 
 
@@ -299,7 +303,7 @@ def test_a_replica_that_is_killed_loses_nothing_and_stops_nobody(
     assert min(map(len, (load.decided, load.labels, load.leased, load.answers))) > 100
 
 
-def test_a_database_that_crashes_and_comes_back_has_all_that_was_answered(
+def test_a_database_that_crashes_and_recovers_has_every_confirmed_answer(
     gate, postgres
 ):
     rng, place, load = np.random.default_rng(), postgres.fresh(), Load()
@@ -344,8 +348,8 @@ def traced(gate, folder, *options):
         time.sleep(2)
         load.stop()
         service.stop()
-        ended = re.compile(rf"^{service.process.pid} +\+\+\+ ", re.M)
-        wait_until(lambda: ended.search(path.read_text(errors="replace")[-1000:]))
+        exit_line = re.compile(rf"^{service.process.pid} +\+\+\+ ", re.M)
+        wait_until(lambda: exit_line.search(path.read_text(errors="replace")[-1000:]))
     return load, path.read_text(errors="replace").splitlines()
 
 
@@ -375,13 +379,13 @@ def times_in(trace):
 
 
 def is_early(name, written, synced, sent):
-    """Tell whether something was sent before the disk had it."""
+    """Tell whether anything was sent before it was on disk."""
     after = bisect(synced, written[name])
     return after == len(synced) or synced[after] > sent[name]
 
 
 @needs_strace
-def test_an_answer_is_sent_after_the_disk_has_what_it_says(gate, tmp_path):
+def test_an_answer_is_sent_only_after_it_is_on_disk(gate, tmp_path):
     load, trace = traced(gate, tmp_path)
     times = times_in(trace)
     # Rows named by L may get their label, and leave the queue, in the same commit.

@@ -5,14 +5,14 @@ import json
 
 import numpy as np
 import pytest
-from service.house import NAMES, made_rows
+from service.house import NAMES, draw_rows
 
 import trustdoctor as td
 
 
 @pytest.fixture
 def named(serve):
-    gate = td.calibrate(made_rows(2000, 1, names=NAMES), score="alpha", frr=0.1)
+    gate = td.calibrate(draw_rows(2000, 1, names=NAMES), score="alpha", frr=0.1)
     return serve(gate, review=(1.0, 0.5))
 
 
@@ -34,7 +34,7 @@ def stored_labels(served):
 def test_right_and_wrong_are_those_of_the_classes(named):
     decisions = decide(named, 40)
     labels = [NAMES[at % 4] for at in range(40)]
-    response = named.done("/v1/labels", {"ids": list(range(40)), "labels": labels})
+    response = named.post_ok("/v1/labels", {"ids": list(range(40)), "labels": labels})
     # Those that were drawn, and others.
     assert response["counted"] + response["kept"] == 40
     for row, label in zip(decisions, labels, strict=True):
@@ -46,9 +46,9 @@ def test_right_and_wrong_are_those_of_the_classes(named):
 
 def test_three_forms(served):
     decide(served, 6)
-    single = served.done("/v1/labels", {"id": 0, "label": 1})
+    single = served.post_ok("/v1/labels", {"id": 0, "label": 1})
     several = served.label({"id": "1", "correct": True}, {"id": 2, "cannot_say": True})
-    columns = served.done("/v1/labels", {"ids": [3, "4"], "labels": [0, "2"]})
+    columns = served.post_ok("/v1/labels", {"ids": [3, "4"], "labels": [0, "2"]})
     assert [result(single), result(several), result(columns)] == [
         ["counted"],
         ["counted"] * 2,
@@ -128,7 +128,7 @@ def test_refused_row_by_row(named):
         b'{"id": "0", "label": NaN}',
     ],
 )
-def test_what_is_wrong_changes_nothing(served, body):
+def test_wrong_requests_change_nothing(served, body):
     decide(served, 2)
     before = served.everything()
     answer = served.post("/v1/labels", body)
@@ -166,8 +166,8 @@ def test_the_order_of_rows_does_not_matter(serve, gate, order):
 
 def test_labels_count_for_the_version_that_decided(served, gate):
     decide(served, 10, start="a")
-    served.done("/v1/gates", json.loads(gate.to_json()))
-    served.done("/v1/gates/2/promote")
+    served.post_ok("/v1/gates", json.loads(gate.to_json()))
+    served.post_ok("/v1/gates/2/promote")
     decide(served, 10, start="b")
     served.label(*({"id": f"a{at}", "correct": True} for at in range(7)))
     served.label(*({"id": f"b{at}", "correct": True} for at in range(4)))

@@ -98,7 +98,7 @@ def test_the_logits_behind_a_softmax_are_decided_on(tmp_path, x):
 
 
 @pytest.mark.parametrize("name", ["logits", "probs"])
-def test_an_output_is_known_by_its_name(name, tmp_path, x):
+def test_an_output_is_recognised_by_its_name(name, tmp_path, x):
     linear, soft = MATMUL, ("Softmax", ["z"], ["p"], {"axis": -1})
     last = ("Mul", ["z" if name == "logits" else "p", "one"], [name], {})
     constant = ("Constant", [], ["one"], {"value_float": 1.0})
@@ -111,9 +111,9 @@ def test_an_output_is_known_by_its_name(name, tmp_path, x):
     )
     kind, scores = model.logits_or_probs(model.run({"x": x}))
     z = x @ WEIGHTS
-    wanted = z if name == "logits" else np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    expected = z if name == "logits" else np.exp(z) / np.exp(z).sum(1, keepdims=True)
     assert kind == name
-    assert np.allclose(scores, wanted, atol=1e-5)
+    assert np.allclose(scores, expected, atol=1e-5)
     assert list(model.outputs) == [name, "doubt", "accepted"]
 
 
@@ -131,12 +131,12 @@ def test_a_guarded_model_is_decided_on_as_it_decides(make, shortlist, tmp_path, 
     assert model.metadata()["outputs"] == plain.metadata()["outputs"]
     outputs = model.run({"x": x})
     assert set(outputs).isdisjoint({"doubt", "accepted", "shortlist"})
-    kind, again = model.logits_or_probs(outputs)
+    kind, returned = model.logits_or_probs(outputs)
     assert kind == "logits"
-    assert np.array_equal(again, z)
+    assert np.array_equal(returned, z)
     session = onnxruntime.InferenceSession(tmp_path / "guarded.onnx")
     doubt, accepted = session.run(["doubt", "accepted"], {"x": x})
-    screened = gate.screen(td.Predictions.from_logits(again))
+    screened = gate.screen(td.Predictions.from_logits(returned))
     assert np.allclose(screened.scores, doubt, atol=1e-5)
     near = np.abs(screened.scores - gate.threshold) < 1e-5
     assert np.array_equal(screened.accepted[~near], accepted[~near])
@@ -220,7 +220,7 @@ def test_threads_share_a_model(tmp_path, x):
         assert np.array_equal(model.logits_or_probs(outputs)[1], alone[at % 10])
 
 
-def test_one_thread_works_on_a_request_unless_told(tmp_path):
+def test_one_thread_works_on_a_request_by_default(tmp_path):
     code = (
         "import os, sys\n"
         "from trustdoctor.service.model import OnnxModel\n"
@@ -280,9 +280,9 @@ def test_two_candidates_or_none_are_refused(tmp_path, x):
     model = OnnxModel(tmp_path / "two.onnx", probs="y2")
     kind, scores = model.logits_or_probs(model.run({"x": x}))
     z = (x @ WEIGHTS) ** 2
-    wanted = np.exp(z - z.max(1, keepdims=True))
+    expected = np.exp(z - z.max(1, keepdims=True))
     assert kind == "probs"
-    assert np.allclose(scores, wanted / wanted.sum(1, keepdims=True), atol=1e-5)
+    assert np.allclose(scores, expected / expected.sum(1, keepdims=True), atol=1e-5)
     model = OnnxModel(tmp_path / "none.onnx", logits="scores")
     assert np.allclose(
         model.logits_or_probs(model.run({"x": x}))[1], x @ WEIGHTS, atol=1e-5
@@ -308,8 +308,8 @@ def test_tensors_that_cannot_be_logits_are_refused(tmp_path):
     save(tmp_path / "m.onnx", [linear, most], outputs)
     message = refused(tmp_path / "m.onnx", probs="best")
     assert "expected floats (rows, classes) to decide on, got tensor(int64)" in message
-    path, one = tmp_path / "one.onnx", [("logits", FLOAT, ["n", 1])]
-    save(path, [linear], one, weights=WEIGHTS[:, :1])
+    path, single_class = tmp_path / "one.onnx", [("logits", FLOAT, ["n", 1])]
+    save(path, [linear], single_class, weights=WEIGHTS[:, :1])
     assert "of shape ['n', 1] as 'logits'" in refused(path)
 
 
@@ -338,12 +338,14 @@ def test_files_that_are_not_models(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\nb", "\x1b[31m"])
-def test_names_that_cannot_stand_in_a_url(name, tmp_path):
+def test_names_that_are_invalid_in_a_url(name, tmp_path):
     path = softmax_model(tmp_path / "m.onnx")
     assert "a name that can stand in a URL" in refused(path, name=name)
 
 
-def test_what_the_model_cannot_run_on_is_the_senders_mistake(tmp_path, x, capfd):
+def test_inputs_that_the_model_cannot_run_on_are_the_senders_mistake(
+    tmp_path, x, capfd
+):
     halves = ("Reshape", ["x", "two"], ["pairs"], {})
     two = ("Constant", [], ["two"], {"value_ints": [2, -1, 4]})
     first = ("Gather", ["pairs", "zero"], ["half"], {"axis": 0})
@@ -360,7 +362,7 @@ def test_what_the_model_cannot_run_on_is_the_senders_mistake(tmp_path, x, capfd)
     assert capfd.readouterr() == ("", "")
 
 
-def test_no_rows_are_no_answer(tmp_path, x):
+def test_a_request_without_rows_is_refused(tmp_path, x):
     model = OnnxModel(softmax_model(tmp_path / "m.onnx"))
     with pytest.raises(InputError, match="Send at least one row"):
         model.logits_or_probs(model.run({"x": x[:0]}))
@@ -393,7 +395,7 @@ def tensor(x, *, binary):
     return infer_input.set_data_from_numpy(x, binary_data=binary)
 
 
-def asked(*names, binary):
+def requested_outputs(*names, binary):
     return [triton.InferRequestedOutput(name, binary_data=binary) for name in names]
 
 
@@ -440,14 +442,14 @@ def test_the_service_decides_on_what_the_model_says(sent, out, client, x):
     answer = client.infer(
         "cats",
         [tensor(x, binary=sent)],
-        outputs=asked(*names, binary=out),
+        outputs=requested_outputs(*names, binary=out),
         request_id=f"{sent}-{out}",
     )
     z = (x @ WEIGHTS).astype(np.float64)
-    wanted = td.alpha(z)
+    expected = td.alpha(z)
     doubt, accepted = answer.as_numpy("doubt"), answer.as_numpy("accepted")
     assert (doubt.dtype, accepted.dtype) == (np.float64, np.bool_)
-    assert np.allclose(doubt, wanted, atol=1e-5)
+    assert np.allclose(doubt, expected, atol=1e-5)
     assert np.array_equal(accepted, doubt <= GATE.threshold)
     assert 0.1 < accepted.mean() < 0.9
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
@@ -457,7 +459,7 @@ def test_the_service_decides_on_what_the_model_says(sent, out, client, x):
     assert response["id"] == f"{sent}-{out}"
 
 
-def test_all_outputs_come_where_none_is_named(client, x):
+def test_all_outputs_are_returned_by_default(client, x):
     answer = client.infer("cats", [tensor(x, binary=True)])
     assert answer.as_numpy("y").shape == (50, C)
     assert answer.as_numpy("doubt").shape == answer.as_numpy("accepted").shape == (50,)
@@ -498,8 +500,8 @@ def test_many_clients_at_once_get_their_own_rows(address, x):
         ({"name": "cats", "x": np.ones((2, 4)), "out": "z"}, "400", "got 'z'"),
     ],
 )
-def test_a_client_is_told_what_is_wrong(change, status, words, client):
-    outputs = asked(change["out"], binary=True) if "out" in change else None
+def test_a_client_gets_the_reason_of_a_refusal(change, status, words, client):
+    outputs = requested_outputs(change["out"], binary=True) if "out" in change else None
     x_input = tensor(change["x"].astype(np.float32), binary=True)
     with pytest.raises(triton.InferenceServerException) as raised:
         client.infer(change["name"], [x_input], outputs=outputs)
@@ -519,7 +521,7 @@ def test_a_certain_row_has_a_doubt_in_json_too(tmp_path):
             client.infer(
                 "m",
                 [tensor(x, binary=True)],
-                outputs=asked("doubt", "accepted", "logits", binary=binary),
+                outputs=requested_outputs("doubt", "accepted", "logits", binary=binary),
                 request_id="sure",
             )
             for binary in (False, True)

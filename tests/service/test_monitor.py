@@ -1,10 +1,10 @@
-"""The watch of the store is the library's own, row by row, however it came to be."""
+"""The watch of the store equals the library's, row by row, however it was built."""
 
 import json
 
 import numpy as np
 import pytest
-from service.house import made_rows
+from service.house import draw_rows
 from watch.streams import decided
 
 import trustdoctor as td
@@ -23,7 +23,7 @@ TEAMS = np.array(["north", "south"])[np.arange(2000) % 2]
 
 
 def calibrated(name):
-    rows = made_rows(2000, 1)
+    rows = draw_rows(2000, 1)
     if name == "teams":
         return td.calibrate(rows, score="alpha", risk=0.15, groups=TEAMS)
     if name == "classes":
@@ -36,7 +36,7 @@ class Traffic:
 
     def __init__(self, served, seed=0):
         self.served, self.rng = served, np.random.default_rng(seed)
-        self.rows, self.at, self.open = made_rows(3000, 7), 0, []
+        self.rows, self.at, self.open = draw_rows(3000, 7), 0, []
 
     def decide(self, n):
         span = slice(self.at, self.at + n)
@@ -54,11 +54,11 @@ class Traffic:
         chosen = [name for name in self.open if self.rng.random() < share]
         self.rng.shuffle(chosen)
         self.open = [name for name in self.open if name not in chosen]
-        labels = [self._said(name) for name in chosen]
+        labels = [self._label_of(name) for name in chosen]
         if labels:
             self.served.label(*labels)
 
-    def _said(self, name):
+    def _label_of(self, name):
         if self.rng.random() < 0.1:
             return {"id": name, "cannot_say": True}
         return {"id": name, "label": int(self.rows.labels[int(name)])}
@@ -72,7 +72,7 @@ class Traffic:
 
 
 def counted_one_by_one(served):
-    """The library's own watch, given what is stored: one row, one label at a time."""
+    """The library's watch of the stored rows: one row, one label at a time."""
     rates = {
         number: Review(*rates_pair)
         for number, *rates_pair in served.read(
@@ -121,16 +121,16 @@ def test_rows_count_as_in_the_library(serve, name):
     assert watch.totals.rows == by_hand.totals.rows == traffic.at
     assert watch.totals.labels == by_hand.totals.labels
     assert len(watch.queue) == len(by_hand.queue)
-    for test, its in by_hand.tests.items():
-        mine = watch.tests[test]
-        assert mine.evidence == pytest.approx(its.evidence, rel=1e-9, abs=1e-9)
-        assert mine.estimate() == pytest.approx(its.estimate(), abs=1e-12)
+    for test, expected in by_hand.tests.items():
+        actual = watch.tests[test]
+        assert actual.evidence == pytest.approx(expected.evidence, rel=1e-9, abs=1e-9)
+        assert actual.estimate() == pytest.approx(expected.estimate(), abs=1e-12)
         assert watch.verdict(test) == by_hand.verdict(test)
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [*GATES, "teams", "classes"])
-def test_live_stored_and_anew_are_the_same(serve, name):
+def test_live_stored_and_recomputed_watches_are_the_same(serve, name):
     served = serve(calibrated(name), review=(1.0, 0.3))
     traffic = Traffic(served)
     for _ in range(3):
@@ -148,16 +148,16 @@ def test_over_restarts_rates_and_versions(serve, gate):
     served = traffic.served = serve(gate, review=(0.5, 0.5))
     traffic.go()
     served.check_watch()
-    other = td.calibrate(made_rows(2000, 1), score="beta", risk=0.15)
-    served.done("/v1/gates", json.loads(other.to_json()))
-    served.done("/v1/gates/2/promote")
+    other = td.calibrate(draw_rows(2000, 1), score="beta", risk=0.15)
+    served.post_ok("/v1/gates", json.loads(other.to_json()))
+    served.post_ok("/v1/gates/2/promote")
     traffic.go()
     for version in (1, 2):
         served.check_watch(version)
     served.die()
     served = traffic.served = serve(gate).lead()
     traffic.go()
-    served.done("/v1/gates/rollback")
+    served.post_ok("/v1/gates/rollback")
     traffic.go()
     for version in (1, 2):
         served.check_watch(version)
@@ -253,7 +253,7 @@ def test_a_gate_without_a_promise_is_not_watched(serve):
     assert status["gate"]["promise"] == "no promise: it has no certificate"
 
 
-def test_a_missing_step_is_told(serve, gate):
+def test_a_missing_step_is_reported(serve, gate):
     served = serve(gate, review=(1.0, 1.0))
     traffic = Traffic(served)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The protocol against `tritonclient`, the spec's own examples, and bytes by hand."""
+"""The protocol against `tritonclient`, the specification's examples, and raw bytes."""
 
 import json
 import struct
@@ -23,7 +23,7 @@ from trustdoctor.service.open_inference import (
 )
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _EchoHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -31,7 +31,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.seen.append((body, self.headers[LENGTH]))
+        self.server.requests.append((body, self.headers[LENGTH]))
         try:
             content, headers = self.server.infer(
                 body, read_length(self.headers[LENGTH])
@@ -51,12 +51,12 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serving(infer):
     """Yield a client of a server that answers by a function of body and length."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _EchoHandler)
     server.daemon_threads, server.block_on_close = True, False
-    server.infer, server.seen = infer, []
+    server.infer, server.requests = infer, []
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     client = triton.InferenceServerClient(f"127.0.0.1:{server.server_port}")
-    client.seen = server.seen
+    client.requests = server.requests
     try:
         yield client
     finally:
@@ -69,9 +69,9 @@ def echo(takes):
     """A model that puts out what it takes."""
 
     def infer(body, length):
-        found = parse_request(body, length, takes, takes)
+        parsed = parse_request(body, length, takes, takes)
         return encode_response(
-            "echo", "1", found.id or "made", found.inputs, found.binary_by_output
+            "echo", "1", parsed.id or "made", parsed.inputs, parsed.binary_by_output
         )
 
     return infer
@@ -104,7 +104,9 @@ SAMPLES = {
 
 def texts(array):
     """What the client hands out as bytes in binary and as text in JSON."""
-    decode = np.vectorize(lambda one: one.decode() if isinstance(one, bytes) else one)
+    decode = np.vectorize(
+        lambda item: item.decode() if isinstance(item, bytes) else item
+    )
     return decode(array) if array.dtype == object else array
 
 
@@ -113,24 +115,26 @@ def texts(array):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_datatype_goes_through_a_real_client(name, sent, out):
     array = SAMPLES[name]
-    given = triton.InferInput("x", list(array.shape), name)
-    given.set_data_from_numpy(array, binary_data=sent)
-    asked = None if out is None else [triton.InferRequestedOutput("x", binary_data=out)]
+    tensor = triton.InferInput("x", list(array.shape), name)
+    tensor.set_data_from_numpy(array, binary_data=sent)
+    outputs = (
+        None if out is None else [triton.InferRequestedOutput("x", binary_data=out)]
+    )
     with serving(echo({"x": TensorSpec(name, (-1, 2))})) as client:
-        answer = client.infer("echo", [given], outputs=asked, request_id="r1")
-        assert (client.seen[0][1] is not None) == sent
-    found = texts(answer.as_numpy("x"))
-    assert found.dtype == texts(array).dtype
-    assert np.array_equal(found, texts(array))
+        answer = client.infer("echo", [tensor], outputs=outputs, request_id="r1")
+        assert (client.requests[0][1] is not None) == sent
+    returned = texts(answer.as_numpy("x"))
+    assert returned.dtype == texts(array).dtype
+    assert np.array_equal(returned, texts(array))
     if name in FLOATS:
-        assert np.array_equal(np.signbit(found), np.signbit(array))
-    said = answer.get_response()
-    assert (said["id"], said["model_name"], said["model_version"]) == (
+        assert np.array_equal(np.signbit(returned), np.signbit(array))
+    response = answer.get_response()
+    assert (response["id"], response["model_name"], response["model_version"]) == (
         "r1",
         "echo",
         "1",
     )
-    assert ("parameters" in said["outputs"][0]) == (out is not False)
+    assert ("parameters" in response["outputs"][0]) == (out is not False)
 
 
 def test_binary_and_json_in_one_request():
@@ -147,8 +151,8 @@ def test_binary_and_json_in_one_request():
     }
     inputs, outputs = [], []
     for name, array in arrays.items():
-        one = triton.InferInput(name, list(array.shape), types[name])
-        inputs.append(one.set_data_from_numpy(array, binary_data=name in "bcd"))
+        tensor = triton.InferInput(name, list(array.shape), types[name])
+        inputs.append(tensor.set_data_from_numpy(array, binary_data=name in "bcd"))
         outputs.append(triton.InferRequestedOutput(name, binary_data=name in "acd"))
     with serving(echo(takes)) as client:
         answer = client.infer("echo", inputs[::-1], outputs=outputs)
@@ -157,34 +161,34 @@ def test_binary_and_json_in_one_request():
 
 
 @pytest.mark.parametrize("kind", FLOATS)
-def test_what_json_has_no_number_for_is_a_word(kind):
+def test_non_finite_numbers_are_words_in_json(kind):
     array = np.array([[-np.inf, 0.5], [np.nan, np.inf]], FLOATS[kind])
     body, headers = encode_response("m", "1", "r", {"y": array}, {"y": False})
-    (said,) = strict(body)["outputs"]
-    assert said["data"] == ["-inf", 0.5, "nan", "inf"]
+    (output,) = strict(body)["outputs"]
+    assert output["data"] == ["-inf", 0.5, "nan", "inf"]
     assert headers == {"Content-Type": "application/json"}
-    asked = [triton.InferRequestedOutput("x", binary_data=False)]
-    given = triton.InferInput("x", [2, 2], kind).set_data_from_numpy(array)
+    outputs = [triton.InferRequestedOutput("x", binary_data=False)]
+    tensor = triton.InferInput("x", [2, 2], kind).set_data_from_numpy(array)
     with serving(echo({"x": TensorSpec(kind, (-1, -1))})) as client:
-        found = client.infer("echo", [given], outputs=asked).as_numpy("x")
-    assert np.array_equal(found, array, equal_nan=True)
-    again = request(datatype=kind, shape=[2, 2], data=said["data"])
-    found = parse_request(again, None, {"x": TensorSpec(kind, (-1, -1))}, ["y"]).inputs[
-        "x"
-    ]
-    assert found.dtype == FLOATS[kind]
-    assert np.array_equal(found, array, equal_nan=True)
+        returned = client.infer("echo", [tensor], outputs=outputs).as_numpy("x")
+    assert np.array_equal(returned, array, equal_nan=True)
+    body_of_words = request(datatype=kind, shape=[2, 2], data=output["data"])
+    parsed = parse_request(
+        body_of_words, None, {"x": TensorSpec(kind, (-1, -1))}, ["y"]
+    ).inputs["x"]
+    assert parsed.dtype == FLOATS[kind]
+    assert np.array_equal(parsed, array, equal_nan=True)
 
 
 def test_the_literals_that_the_client_writes_are_refused():
     """rapidjson writes NaN and Infinity, which are not JSON."""
-    given = triton.InferInput("x", [1, 2], "FP32")
-    given.set_data_from_numpy(np.array([[1, np.nan]], np.float32), binary_data=False)
+    tensor = triton.InferInput("x", [1, 2], "FP32")
+    tensor.set_data_from_numpy(np.array([[1, np.nan]], np.float32), binary_data=False)
     with serving(echo({"x": TensorSpec("FP32", (-1, 2))})) as client:
-        with pytest.raises(triton.InferenceServerException) as found:
-            client.infer("echo", [given])
-        assert b"NaN" in client.seen[0][0]
-    assert "infinities as words" in found.value.message()
+        with pytest.raises(triton.InferenceServerException) as refusal:
+            client.infer("echo", [tensor])
+        assert b"NaN" in client.requests[0][0]
+    assert "infinities as words" in refusal.value.message()
 
 
 def test_the_example_of_the_protocol():
@@ -200,14 +204,14 @@ def test_the_example_of_the_protocol():
       "outputs" : [{"name" : "output0"}]
     }"""
     takes = {"input0": TensorSpec("UINT32", (2, 2)), "input1": TensorSpec("BOOL", (3,))}
-    found = parse_request(body, None, takes, ["output0", "output1"])
-    assert found.id == "42"
-    assert found.binary_by_output == {"output0": False}
-    assert found.inputs["input0"].tolist() == [[1, 2], [3, 4]]
-    assert found.inputs["input1"].tolist() == [True, False, True]
+    parsed = parse_request(body, None, takes, ["output0", "output1"])
+    assert parsed.id == "42"
+    assert parsed.binary_by_output == {"output0": False}
+    assert parsed.inputs["input0"].tolist() == [[1, 2], [3, 4]]
+    assert parsed.inputs["input1"].tolist() == [True, False, True]
     output = np.array([[1.0, 1.1], [2.0, 2.1], [3.0, 3.1]])
     answer, _ = encode_response(
-        "mymodel", "1", "42", {"output0": output}, found.binary_by_output
+        "mymodel", "1", "42", {"output0": output}, parsed.binary_by_output
     )
     assert strict(answer) == {
         "model_name": "mymodel",
@@ -258,17 +262,17 @@ def test_the_bytes_are_those_of_the_extension():
         "flags": TensorSpec("BOOL", (-1,)),
         "texts": TensorSpec("BYTES", (-1,)),
     }
-    found = parse_request(head + raw, len(head), takes, ["y", "z"])
-    assert found.inputs["numbers"].tolist() == [[1, 2], [3, 0xFF000000]]
-    assert found.inputs["flags"].tolist() == [True, False, True]
-    assert found.inputs["texts"].tolist() == ["a", "é!"]
-    assert found.binary_by_output == {"y": True}
+    parsed = parse_request(head + raw, len(head), takes, ["y", "z"])
+    assert parsed.inputs["numbers"].tolist() == [[1, 2], [3, 0xFF000000]]
+    assert parsed.inputs["flags"].tolist() == [True, False, True]
+    assert parsed.inputs["texts"].tolist() == ["a", "é!"]
+    assert parsed.binary_by_output == {"y": True}
     body, headers = encode_response(
-        "m", "1", "r", {"y": np.array([1.0, -2.0])}, found.binary_by_output
+        "m", "1", "r", {"y": np.array([1.0, -2.0])}, parsed.binary_by_output
     )
-    said = strict(body[: int(headers[LENGTH])])
-    assert said["outputs"][0]["parameters"] == {"binary_data_size": 16}
-    assert "data" not in said["outputs"][0]
+    answer_json = strict(body[: int(headers[LENGTH])])
+    assert answer_json["outputs"][0]["parameters"] == {"binary_data_size": 16}
+    assert "data" not in answer_json["outputs"][0]
     assert body[int(headers[LENGTH]) :] == struct.pack("<dd", 1.0, -2.0)
     assert headers["Content-Type"] == "application/octet-stream"
 
@@ -278,17 +282,17 @@ def test_arrays_are_aligned_wherever_the_json_ends(spaces):
     body = request(datatype="FP64", parameters={"binary_data_size": 16}) + b" " * spaces
     numbers = struct.pack("<dd", 0.5, -3.0)
     takes = {"x": TensorSpec("FP64", (-1, 2))}
-    found = parse_request(body + numbers, len(body), takes, ["y"]).inputs["x"]
-    assert found.flags.aligned
-    assert found.tolist() == [[0.5, -3.0]]
+    array = parse_request(body + numbers, len(body), takes, ["y"]).inputs["x"]
+    assert array.flags.aligned
+    assert array.tolist() == [[0.5, -3.0]]
 
 
 @pytest.mark.parametrize("data", [[1, 2, 3, 4], [[1, 2], [3, 4]]])
 def test_data_may_be_nested_or_flat(data):
     body = request(shape=[2, 2], data=data)
-    found = parse_request(body, None, {"x": TensorSpec("FP32", (-1, 2))}, ["y"])
-    assert found.inputs["x"].tolist() == [[1, 2], [3, 4]]
-    assert found.inputs["x"].dtype == np.float32
+    parsed = parse_request(body, None, {"x": TensorSpec("FP32", (-1, 2))}, ["y"])
+    assert parsed.inputs["x"].tolist() == [[1, 2], [3, 4]]
+    assert parsed.inputs["x"].dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -297,12 +301,12 @@ def test_data_may_be_nested_or_flat(data):
 )
 def test_empty_and_single_tensors(shape, data):
     body = request(shape=shape, data=data)
-    found = parse_request(body, None, {"x": TensorSpec("FP32", ())}, ["y"]).inputs["x"]
-    assert found.shape == tuple(shape)
+    array = parse_request(body, None, {"x": TensorSpec("FP32", ())}, ["y"]).inputs["x"]
+    assert array.shape == tuple(shape)
 
 
 def test_which_outputs_come_and_how():
-    def asked(outputs=None, default=None):
+    def requested(outputs=None, default=None):
         more = {} if outputs is None else {"outputs": outputs}
         if default is not None:
             more["parameters"] = {"binary_data_output": default}
@@ -312,11 +316,14 @@ def test_which_outputs_come_and_how():
 
     binary = {"name": "doubt", "parameters": {"binary_data": True}}
     plain = {"name": "doubt", "parameters": {"binary_data": False}}
-    assert asked() == asked([]) == {"y": False, "doubt": False}
-    assert asked(default=True) == {"y": True, "doubt": True}
-    assert asked([binary, {"name": "y"}]) == {"doubt": True, "y": False}
-    assert list(asked([binary, {"name": "y"}])) == ["doubt", "y"]
-    assert asked([plain, {"name": "y"}], default=True) == {"doubt": False, "y": True}
+    assert requested() == requested([]) == {"y": False, "doubt": False}
+    assert requested(default=True) == {"y": True, "doubt": True}
+    assert requested([binary, {"name": "y"}]) == {"doubt": True, "y": False}
+    assert list(requested([binary, {"name": "y"}])) == ["doubt", "y"]
+    assert requested([plain, {"name": "y"}], default=True) == {
+        "doubt": False,
+        "y": True,
+    }
 
 
 def test_an_answer_says_more_in_its_parameters():
@@ -324,9 +331,9 @@ def test_an_answer_says_more_in_its_parameters():
     assert strict(body)["parameters"] == {"gate_version": 3}
 
 
-def test_what_is_optional_may_be_null_or_left_out():
-    found = parse_request(request({"id": None, "outputs": None}), None, TAKES, ["y"])
-    assert (found.id, found.parameters) == (None, {})
+def test_optional_fields_may_be_null_or_omitted():
+    parsed = parse_request(request({"id": None, "outputs": None}), None, TAKES, ["y"])
+    assert (parsed.id, parsed.parameters) == (None, {})
     assert parse_request(request({"id": ""}), None, TAKES, ["y"]).id is None
     more = {"parameters": {"group": "north", "priority": 2}}
     assert (
@@ -337,13 +344,13 @@ def test_what_is_optional_may_be_null_or_left_out():
 TAKES = {"x": TensorSpec("FP32", (-1, 2))}
 
 
-def request(whole=None, **changes):
+def request(extra=None, **changes):
     """A request for one input x, changed; None takes something out."""
-    one = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [0.5, 1.5]}
+    tensor = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [0.5, 1.5]}
     if "parameters" in changes:
-        del one["data"]
-    one = {k: v for k, v in (one | changes).items() if v is not None}
-    return json.dumps({"inputs": [one]} | (whole or {})).encode()
+        del tensor["data"]
+    tensor = {k: v for k, v in (tensor | changes).items() if v is not None}
+    return json.dumps({"inputs": [tensor]} | (extra or {})).encode()
 
 
 def sized(size):
@@ -406,15 +413,15 @@ MISTAKES = {
 
 def refused(body, length=None, takes=TAKES):
     """The one line that a mistake is answered by."""
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as refusal:
         parse_request(body, length, takes, ["y"])
-    said = str(found.value)
-    assert type(found.value) is InputError
-    assert "\n" not in said
-    assert said.startswith("expected ")
-    assert ", got " in said
-    assert len(said) < 500
-    return said
+    message = str(refusal.value)
+    assert type(refusal.value) is InputError
+    assert "\n" not in message
+    assert message.startswith("expected ")
+    assert ", got " in message
+    assert len(message) < 500
+    return message
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -506,17 +513,17 @@ def test_damaged_requests_are_read_or_refused(changes, raw, length):
     for at, value in changes:
         body[at] = value
     try:
-        found = parse_request(bytes(body) + raw, length, TAKES, ["y"])
+        parsed = parse_request(bytes(body) + raw, length, TAKES, ["y"])
     except InputError:
         refused(bytes(body) + raw, length)
     else:
-        assert found.inputs["x"].shape[1] == 2
+        assert parsed.inputs["x"].shape[1] == 2
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
 def test_any_data_is_read_or_refused(data):
     try:
-        found = parse_request(request(data=data), None, TAKES, ["y"])
+        parsed = parse_request(request(data=data), None, TAKES, ["y"])
     except InputError:
         return
-    assert found.inputs["x"].shape == (1, 2)
+    assert parsed.inputs["x"].shape == (1, 2)

@@ -5,7 +5,7 @@ import json
 import jsonschema
 import numpy as np
 import pytest
-from service.house import Served, made_rows
+from service.house import Served, draw_rows
 
 import trustdoctor as td
 from trustdoctor.service.openapi import describe_api
@@ -49,15 +49,17 @@ def test_the_document_is_valid():
 def test_every_reference_leads_somewhere():
     text = json.dumps(API)
     for kind in ("schemas", "responses"):
-        parts = text.split(f"#/components/{kind}/")[1:]
-        assert {part.split('"')[0] for part in parts} <= set(API["components"][kind])
+        references = text.split(f"#/components/{kind}/")[1:]
+        assert {reference.split('"')[0] for reference in references} <= set(
+            API["components"][kind]
+        )
     for schema in API["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
 
 
 def test_every_route_but_the_pages_is_described():
     routes = {(operation.method.lower(), operation.path) for operation in OPERATIONS}
-    described = {(m, path) for path, own in API["paths"].items() for m in own}
+    described = {(m, path) for path, methods in API["paths"].items() for m in methods}
     assert {path for _, path in routes - described} == HIDDEN
     assert described <= routes
 
@@ -92,16 +94,16 @@ def test_examples_are_as_described(operation):
     answer = described["responses"][str(operation.status)]["content"]
     for content in (answer, described.get("requestBody", {}).get("content", {})):
         if "example" in content.get(JSON, {}):
-            whole = content[JSON]
-            validator(whole["schema"], strict=True).validate(whole["example"])
+            media = content[JSON]
+            validator(media["schema"], strict=True).validate(media["example"])
 
 
 def test_it_is_served(served):
     assert served.get("/openapi.json").json == json.loads(json.dumps(API))
 
 
-def test_what_is_taken_and_answered(served):
-    rows = np.asarray(made_rows(3, 2).logits, float).tolist()
+def test_accepted_requests_and_their_answers(served):
+    rows = np.asarray(draw_rows(3, 2).logits, float).tolist()
     bodies = [
         {"id": "a", "logits": rows[0], "group": 1, "payload": {"text": "x"}},
         {"rows": [{"id": 7, "logits": rows[1]}]},
@@ -118,7 +120,7 @@ def test_what_is_taken_and_answered(served):
     ]
     for body in labels:
         validator(body_of("/v1/labels")).validate(body)
-        validator(answer_of("/v1/labels")).validate(served.done("/v1/labels", body))
+        validator(answer_of("/v1/labels")).validate(served.post_ok("/v1/labels", body))
     lease = {"reviewer": "ann", "order": "doubt", "count": 2, "seconds": 60}
     validator(body_of("/v1/review/lease")).validate(lease)
     problem = {"$ref": "#/components/schemas/Problem"}
@@ -128,15 +130,15 @@ def test_what_is_taken_and_answered(served):
 
 def answers(served):
     """An answer of every route, with the fields that a long day fills."""
-    gate = td.calibrate(made_rows(2000, 2), score="alpha", risk=0.1, shortlist=0.9)
+    gate = td.calibrate(draw_rows(2000, 2), score="alpha", risk=0.1, shortlist=0.9)
     yield (
         "/v1/gates",
         "post",
         "201",
         served.post("/v1/gates", json.loads(gate.to_json())),
     )
-    made = made_rows(300, 0)
-    logits = np.asarray(made.logits, float).tolist()
+    drawn_rows = draw_rows(300, 0)
+    logits = np.asarray(drawn_rows.logits, float).tolist()
     for start in ("before", "beside"):
         ids = [f"{start} {row}" for row in range(len(logits))]
         rows = {"ids": ids, "logits": logits, "groups": ["north"] * len(ids)}
@@ -158,7 +160,7 @@ def answers(served):
     right = [
         {"id": f"{start} {row}", "label": label}
         for start in ("before", "beside")
-        for row, label in enumerate(made.labels.tolist())
+        for row, label in enumerate(drawn_rows.labels.tolist())
     ]
     served.post("/v1/labels", {"labels": right})
     since = {"since": "2020-01-01", "targets": {"frr": 0.3}}
@@ -177,8 +179,8 @@ def answers(served):
 
 @pytest.mark.filterwarnings("ignore::trustdoctor.errors.OddLabelsWarning")
 def test_every_field_of_every_answer_is_described(loop, tmp_path):
-    """Models are in tests/service/test_model.py; other answers are no JSON."""
-    gate = td.calibrate(made_rows(2000, 1), score="alpha", risk=0.15, shortlist=0.9)
+    """Models are in tests/service/test_model.py; other answers are not JSON."""
+    gate = td.calibrate(draw_rows(2000, 1), score="alpha", risk=0.15, shortlist=0.9)
     served = Served(gate, str(tmp_path / "rows.db"), loop, review=(1.0, 0.5))
     checked = set()
     try:
@@ -194,8 +196,8 @@ def test_every_field_of_every_answer_is_described(loop, tmp_path):
         for operation in DESCRIBED
         if operation.answer is not None
     }
-    rest = {path for _, path in with_fields - checked}
-    assert all(path.startswith("/v2/models/") for path in rest)
+    unchecked = {path for _, path in with_fields - checked}
+    assert all(path.startswith("/v2/models/") for path in unchecked)
 
 
 @pytest.mark.parametrize(
@@ -210,6 +212,6 @@ def test_every_field_of_every_answer_is_described(loop, tmp_path):
         ("/v1/review/lease", {"order": "newest"}),
     ],
 )
-def test_what_is_refused_is_not_described(served, path, body):
+def test_refused_values_are_not_described(served, path, body):
     assert not validator(body_of(path)).is_valid(body)
     assert served.post(path, body).status == 400

@@ -25,8 +25,12 @@ def page(request):
 
 
 def rule(name):
-    (found,) = [part for part in POLICY.split("; ") if part.split()[0] == name]
-    return found.split()[1:]
+    (directive,) = [
+        directive_text
+        for directive_text in POLICY.split("; ")
+        if directive_text.split()[0] == name
+    ]
+    return directive.split()[1:]
 
 
 def hashed(text):
@@ -69,7 +73,7 @@ def test_scripts_put_in_text_and_never_markup(name):
 
 
 @pytest.mark.parametrize("message", INJECTIONS)
-def test_what_login_says_is_text(message):
+def test_the_login_message_is_escaped(message):
     page = render_login(message)
     plain = re.search(r'role="alert">(.*?)</p>', page)[1]
     assert "<" not in plain
@@ -81,12 +85,12 @@ def test_what_login_says_is_text(message):
 
 
 @pytest.mark.parametrize(
-    ("given", "taken"),
+    ("target", "expected"),
     [("/", "/"), ("/review", "/review"), ("//evil", "/"), ('"><b>', "/"), ("", "/")],
 )
-def test_login_leads_on_to_pages_of_the_service_alone(given, taken):
-    page = render_login(next=given)
-    assert f'<input type="hidden" name="next" value="{taken}">' in page
+def test_login_leads_on_to_pages_of_the_service_alone(target, expected):
+    page = render_login(next=target)
+    assert f'<input type="hidden" name="next" value="{expected}">' in page
     assert page.count('name="next"') == 1
 
 

@@ -1,11 +1,11 @@
-"""Metrics as Prometheus' own parser reads them."""
+"""Metrics as the parser of Prometheus reads them."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-from service.house import made_rows
+from service.house import draw_rows
 
 import trustdoctor as td
 from trustdoctor.service.prometheus import BUCKETS, Latency, exposition
@@ -24,9 +24,9 @@ def parse(text):
 
 
 def test_what_is_counted(serve):
-    gate = td.calibrate(made_rows(2000, 1), score="alpha", risk=0.15)
+    gate = td.calibrate(draw_rows(2000, 1), score="alpha", risk=0.15)
     served = serve(gate, review=(1.0, 0.5))
-    logits = np.asarray(made_rows(200, 2).logits, float).tolist()
+    logits = np.asarray(draw_rows(200, 2).logits, float).tolist()
     decisions = served.decide({"ids": list(range(200)), "logits": logits})["rows"]
     served.decide({"id": "more", "logits": logits[0]})
     served.label(*({"id": at, "correct": True} for at in range(50)))
@@ -74,7 +74,7 @@ def test_an_empty_service(served):
 
 def test_counters_do_not_fall(serve):
     """More alarms than the status lists are still counted."""
-    served = serve(td.calibrate(made_rows(2000, 1), score="alpha", risk=0.15))
+    served = serve(td.calibrate(draw_rows(2000, 1), score="alpha", risk=0.15))
     served.decide({"logits": [[1.0, 0, 0, 0]] * 3})
     served.background.tick()
     for version in range(2, 72):
@@ -109,22 +109,22 @@ def test_any_name_is_read_back(name):
 @given(st.lists(st.floats(0, 20), min_size=1, max_size=200))
 def test_latencies(seconds):
     latency = Latency()
-    for one in seconds:
-        latency.add(one)
+    for duration in seconds:
+        latency.add(duration)
     assert sum(latency.counts) == len(seconds)
     assert latency.total == pytest.approx(sum(seconds))
     for share in (0.5, 0.99):
         exact = np.quantile(seconds, share, method="inverted_cdf")
         end = latency.quantile(share)
         assert end >= min(exact, BUCKETS[-1])
-        below = [one for one in (0.0, *BUCKETS) if one < end]
+        below = [bound for bound in (0.0, *BUCKETS) if bound < end]
         assert exact >= below[-1] or exact == 0
     samples = parse(exposition(status_with("x"), latency, {}))
     last = 0
     for end in (*BUCKETS, "+Inf"):
         count = samples["trustdoctor_decide_seconds_bucket", (("le", str(end)),)]
         most = float("inf") if end == "+Inf" else end
-        assert count == sum(one <= most for one in seconds)
+        assert count == sum(duration <= most for duration in seconds)
         assert count >= last
         last = count
 

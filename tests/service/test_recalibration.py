@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.stats import binomtest, combine_pvalues
-from service.house import NAMES, made_rows
+from service.house import NAMES, draw_rows
 
 import trustdoctor as td
 from trustdoctor.gates import Outcome
@@ -14,7 +14,7 @@ from trustdoctor.watch import CORRECT, WRONG
 
 def draw_reviewed(n, seed, rates, gate):
     """Rows that were drawn at these rates, as the store has them; and all rows."""
-    rows = made_rows(n, seed)
+    rows = draw_rows(n, seed)
     rng = np.random.default_rng(seed + 1000)
     accepted = gate.screen(rows).accepted
     drawn = rng.random(n) < np.where(accepted, rates[1], rates[0])
@@ -81,7 +81,7 @@ def test_the_seed_decides(gate):
 
 def breaks(gate, rates, n, *, thinned):
     """Count the gates out of 25 that break their promise, joint 10%, on other rows."""
-    fresh, count = made_rows(20_000, 99), 0
+    fresh, count = draw_rows(20_000, 99), 0
     for seed in range(25):
         reviewed, *_ = draw_reviewed(n, seed, rates, gate)
         rows = plain_sample(reviewed, seed)[0] if thinned else reviewed
@@ -111,7 +111,7 @@ def drawn(serve, gate):
         review=(1.0, 0.5), gate=gate, names=None, n=1200, label_noise=0.0, **more
     ):
         served = serve(gate, review=review, label_noise=label_noise)
-        rows = made_rows(n, 5, names=names)
+        rows = draw_rows(n, 5, names=names)
         logits = np.asarray(rows.logits, float).tolist()
         served.decide({"ids": list(range(n)), "logits": logits, **more})
         labels = [row if names is None else names[row] for row in rows.labels.tolist()]
@@ -123,7 +123,7 @@ def drawn(serve, gate):
 
 def test_a_candidate_allows_for_wrong_labels(drawn):
     served, _ = drawn(label_noise=0.02)
-    response = served.done("/v1/recalibrate", {"targets": {"joint": 0.1}})
+    response = served.post_ok("/v1/recalibrate", {"targets": {"joint": 0.1}})
     (note,) = (n for n in response["certificate"]["notes"] if "may be wrong" in n)
     assert "Up to 2% of the labels" in note
     assert "9.8% instead of 10%" in note
@@ -131,7 +131,7 @@ def test_a_candidate_allows_for_wrong_labels(drawn):
 
 def test_a_candidate(drawn, gate):
     served, rows = drawn()
-    response = served.done("/v1/recalibrate", {"note": "again"})
+    response = served.post_ok("/v1/recalibrate", {"note": "again"})
     assert response["version"] == 2
     assert response["rate"] == 0.5
     assert response["labelled"] == response["rows"]
@@ -139,7 +139,7 @@ def test_a_candidate(drawn, gate):
     assert response["certificate"]["promise"] == gate.certificate.promise()
     listed = served.get("/v1/gates").json["gates"][0]
     assert (listed["origin"], listed["note"]) == ("recalibrate", "again")
-    assert listed["state"] == "candidate"  # nothing is promoted by itself
+    assert listed["state"] == "candidate"  # nothing is promoted automatically
     text = served.get("/v1/gates/2").content.decode()
     candidate = td.Gate.from_json(text)
     assert candidate.score == gate.score
@@ -172,7 +172,7 @@ def expected_sample(served, rows, seed):
 
 def test_other_targets(drawn):
     served, _ = drawn()
-    response = served.done(
+    response = served.post_ok(
         "/v1/recalibrate", {"targets": {"risk": 0.2}, "confidence": 0.8}
     )
     promise = response["certificate"]["promise"]
@@ -196,13 +196,13 @@ WRONG_REQUESTS = [
 ]
 
 
-def test_what_is_wrong_makes_nothing(drawn):
+def test_wrong_requests_make_no_candidate(drawn):
     served, _ = drawn(n=200)
     before = served.everything()
-    for body, said in WRONG_REQUESTS:
+    for body, message in WRONG_REQUESTS:
         answer = served.post("/v1/recalibrate", body)
         assert answer.status == 400, body
-        assert said in answer.detail
+        assert message in answer.detail
     assert served.everything() == before
     assert served.post("/v1/recalibrate", {"since": "2020-01-01"}).status == 201
 
@@ -227,13 +227,13 @@ def test_a_rate_of_zero_says_nothing_of_the_others(drawn):
 
 def test_since_leaves_earlier_rows_out(drawn):
     served, _ = drawn()
-    everything = served.done("/v1/recalibrate")["rows"]
+    everything = served.post_ok("/v1/recalibrate")["rows"]
     served.change(
         "UPDATE rows SET decided_at = decided_at - 10000 WHERE position <= 601"
     )
     (now,) = served.read("SELECT max(decided_at) FROM rows")[0]
     since = format_time(now - 5000)
-    response = served.done("/v1/recalibrate", {"since": since})
+    response = served.post_ok("/v1/recalibrate", {"since": since})
     assert response["since"] == since
     (later,) = served.read(
         "SELECT count(*) FROM rows WHERE drawn = 1 AND position > 601"
@@ -243,7 +243,7 @@ def test_since_leaves_earlier_rows_out(drawn):
 
 def test_rows_that_wait_are_waited_for(serve, gate):
     served = serve(gate, review=(1.0, 0.5))
-    rows = made_rows(800, 5)
+    rows = draw_rows(800, 5)
     served.decide(
         {"ids": list(range(800)), "logits": np.asarray(rows.logits, float).tolist()}
     )
@@ -258,27 +258,27 @@ def test_rows_that_wait_are_waited_for(serve, gate):
             if at != hole
         )
     )
-    response = served.done("/v1/recalibrate")
+    response = served.post_ok("/v1/recalibrate")
     assert response["labelled"] == hole
     assert any("still waits for its label" in note for note in response["notes"])
     served.label({"id": names[hole], "cannot_say": True})
-    response = served.done("/v1/recalibrate")
+    response = served.post_ok("/v1/recalibrate")
     assert response["labelled"] == len(names) - 1
     assert any("nobody could say" in note for note in response["notes"])
 
 
 def test_names_groups_and_lists(drawn):
     teams = np.array(["a", "b"])[np.arange(2000) % 2]
-    rows = made_rows(2000, 1, names=NAMES)
+    rows = draw_rows(2000, 1, names=NAMES)
     gate = td.calibrate(
         rows, score="alpha", risk=0.15, groups=teams, grouped_by="team", shortlist=0.9
     )
     served, _ = drawn(
         review=(1.0, 1.0), gate=gate, names=NAMES, groups=teams[:1200].tolist()
     )
-    response = served.done("/v1/recalibrate")
+    response = served.post_ok("/v1/recalibrate")
     candidate = td.Gate.from_json(served.get("/v1/gates/2").content.decode())
-    fresh = made_rows(1200, 5, names=NAMES)
+    fresh = draw_rows(1200, 5, names=NAMES)
     expected = td.calibrate(
         fresh,
         score="alpha",
@@ -292,28 +292,28 @@ def test_names_groups_and_lists(drawn):
 
 
 def test_lists_need_the_true_class(drawn):
-    gate = td.calibrate(made_rows(2000, 1), score="alpha", frr=0.1, shortlist=0.9)
+    gate = td.calibrate(draw_rows(2000, 1), score="alpha", frr=0.1, shortlist=0.9)
     served, rows = drawn(gate=gate, review=(1.0, 1.0))
     assert td.Gate.from_json(candidate_text(served)).shortlist is not None
     wrong = np.flatnonzero(rows.predicted != rows.labels)[:1].tolist()
     served.label({"id": wrong[0], "correct": False})
-    response = served.done("/v1/recalibrate")
+    response = served.post_ok("/v1/recalibrate")
     text = served.get(f"/v1/gates/{response['version']}").content.decode()
     assert td.Gate.from_json(text).shortlist is None
     assert any("no shortlists" in note for note in response["notes"])
 
 
 def candidate_text(served):
-    response = served.done("/v1/recalibrate")
+    response = served.post_ok("/v1/recalibrate")
     return served.get(f"/v1/gates/{response['version']}").content.decode()
 
 
 @pytest.mark.parametrize("names", [None, NAMES], ids=["numbers", "names"])
 def test_topk(serve, names):
-    rows = made_rows(2000, 1, names=names)
+    rows = draw_rows(2000, 1, names=names)
     gate = td.calibrate(rows, score="alpha", frr=0.1)
     served = serve(gate, review=(1.0, 1.0))
-    fresh = made_rows(600, 5)
+    fresh = draw_rows(600, 5)
     probs = np.exp(fresh.logits) / np.exp(fresh.logits).sum(1, keepdims=True)
     order = np.argsort(-probs, 1)[:, :3]
     best = np.take_along_axis(probs, order, 1)
@@ -325,7 +325,7 @@ def test_topk(serve, names):
         {"id": at, "label": label} for at, label in enumerate(labels.tolist())
     ]
     served.label(*row_labels)
-    response = served.done("/v1/recalibrate")
+    response = served.post_ok("/v1/recalibrate")
     predictions = td.Predictions.from_topk(best, order, fresh.labels, n_classes=4)
     expected = td.calibrate(predictions, score="alpha", frr=0.1)
     text = served.get("/v1/gates/2").content.decode()
@@ -344,7 +344,7 @@ def test_rows_without_classes(serve, kind):
     served = serve(gate, review=(1.0, 1.0))
     served.decide({"ids": list(range(500)), kind: value[:500].tolist()})
     served.label(*({"id": at, "correct": bool(right[at])} for at in range(500)))
-    served.done("/v1/recalibrate")
+    served.post_ok("/v1/recalibrate")
     expected = td.calibrate(make(value[:500], right[:500]), score=kind, risk=0.2)
     candidate = td.Gate.from_json(served.get("/v1/gates/2").content.decode())
     assert candidate.threshold == expected.threshold

@@ -1,11 +1,11 @@
-"""What is too old goes, and the watch does not notice."""
+"""Expired rows are deleted, and the watch does not notice."""
 
 import time
 
 import numpy as np
 import psycopg
 import pytest
-from service.house import made_rows
+from service.house import draw_rows
 
 from trustdoctor.service import background
 from trustdoctor.service.store import base, postgres
@@ -28,7 +28,7 @@ def aged(serve, gate, monkeypatch):
 
 
 def decide(served, n, start):
-    logits = np.asarray(made_rows(n, start).logits, float).tolist()
+    logits = np.asarray(draw_rows(n, start).logits, float).tolist()
     ids = [f"{start}/{at}" for at in range(n)]
     body = {"ids": ids, "logits": logits, "payloads": [{"text": "a"}] * n}
     return [
@@ -37,7 +37,7 @@ def decide(served, n, start):
 
 
 def age(served, days):
-    """Let time pass: all that is stored is older by so many days."""
+    """Let time pass: make all that is stored `days` days older."""
     for table, column in (
         ("rows", "decided_at"),
         ("labels", "labelled_at"),
@@ -106,11 +106,11 @@ def test_a_crash_after_deletion(aged, serve):
     tick(aged)
     live = aged.watch(anew=True)
     aged.die()
-    again = serve(aged.gate).lead()
-    assert again.watch() == live
-    assert again.watch(anew=True) == live
-    decide(again, 5, 3)
-    again.check_watch()
+    restarted = serve(aged.gate).lead()
+    assert restarted.watch() == live
+    assert restarted.watch(anew=True) == live
+    decide(restarted, 5, 3)
+    restarted.check_watch()
 
 
 def test_deleted_ids_may_come_again(aged):
@@ -151,9 +151,9 @@ def test_payloads_go_earlier(serve, gate, monkeypatch):
     with_payload = served.read("SELECT id FROM rows WHERE payload IS NOT NULL")
     assert {name.split("/")[0] for (name,) in with_payload} == {"2"}
     assert served.get("/v1/rows/1/0").json["payload"] is None
-    logits = np.asarray(made_rows(20, 1).logits, float).tolist()
-    again = {"id": "1/0", "logits": logits[0], "payload": {"text": "a"}}
-    assert served.post("/v1/decide", again).status == 200  # the digest stays
+    logits = np.asarray(draw_rows(20, 1).logits, float).tolist()
+    same_row = {"id": "1/0", "logits": logits[0], "payload": {"text": "a"}}
+    assert served.post("/v1/decide", same_row).status == 200  # the digest stays
     assert len(served.lease(count=100)) == 40
     age(served, 3)
     tick(served)
@@ -198,7 +198,7 @@ def test_a_clock_that_jumps_deletes_nothing(aged):
 @pytest.mark.parametrize(
     "condition", ["", "WHERE position > 65"], ids=["all", "the last"]
 )
-def test_what_somebody_reads_is_not_waited_for(aged, place, condition):
+def test_a_slow_reader_is_not_waited_for(aged, place, condition):
     """Decisions go on while somebody reads for long."""
     if not place.startswith("postgresql"):
         pytest.skip("SQLite has no partitions")

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from service.house import NAMES, made_rows
+from service.house import NAMES, draw_rows
 
 import trustdoctor as td
 
@@ -44,7 +44,7 @@ def test_orders(reviewed, order, key):
 
 
 def test_what_a_reviewer_sees(serve):
-    rows = made_rows(2000, 1, names=NAMES)
+    rows = draw_rows(2000, 1, names=NAMES)
     gate = td.calibrate(rows, score="alpha", frr=0.1, shortlist=0.9)
     served = serve(gate, review=(1.0, 0.0))
     shown = {"text": "a\u0000b", "link": "https://example.org"}
@@ -64,7 +64,7 @@ def test_what_a_reviewer_sees(serve):
     assert (label["by"], label["source"], label["label"]) == ("ann", "review", "cat")
 
 
-def test_nobody_gets_a_row_that_another_has(reviewed):
+def test_nobody_gets_a_row_leased_to_another(reviewed):
     first = reviewed.lease(reviewer="ann", count=20)
     second = reviewed.lease(reviewer="bob", count=20)
     assert len(first) == 20
@@ -101,9 +101,9 @@ def test_answers(reviewed):
     assert review["cannot_say"] == 1
     assert review["waiting"] == 27
     assert len(queue(reviewed)) == 27
-    again = reviewed.lease(count=1)
-    assert ids(again) == ["2"]
-    assert again[0]["lease"] != rows[2]["lease"]
+    repeated = reviewed.lease(count=1)
+    assert ids(repeated) == ["2"]
+    assert repeated[0]["lease"] != rows[2]["lease"]
     late = reviewed.answer(rows[2], label=1)
     assert late.status == 409
     assert "one that has ended" in late.detail
@@ -119,7 +119,7 @@ def test_a_lease_ends(reviewed):
     assert reviewed.answer(second, label=1).status == 200
 
 
-def test_a_late_answer_to_a_row_that_nobody_took(reviewed):
+def test_a_late_answer_to_a_row_that_nobody_leased(reviewed):
     (row,) = reviewed.lease()
     end_leases(reviewed)
     assert reviewed.answer(row, label=2).json["result"] == "counted"
@@ -168,7 +168,7 @@ def test_a_refused_answer_keeps_the_lease(reviewed):
         ({"label": 1, "more": 1}, 400),
     ],
 )
-def test_what_is_wrong_changes_nothing(reviewed, wrong, status):
+def test_wrong_requests_change_nothing(reviewed, wrong, status):
     (row,) = reviewed.lease()
     before = reviewed.everything()
     body = {"id": row["id"], "lease": row["lease"]} | wrong

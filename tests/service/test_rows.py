@@ -1,4 +1,4 @@
-"""What is exported is what was decided, and the library's commands read it."""
+"""Exported rows are those decided, and the library's commands read them."""
 
 import io
 import json
@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from service.house import NAMES, made_rows
+from service.house import NAMES, draw_rows
 
 import trustdoctor as td
 from trustdoctor.service import rows as rows_module
@@ -29,8 +29,8 @@ def decide(served, rows, start=0, **more):
 
 @pytest.mark.parametrize("names", [None, NAMES], ids=["numbers", "names"])
 def test_rows_labels_and_logits(serve, names):
-    rows = made_rows(120, 5, names=names)
-    gate = td.calibrate(made_rows(2000, 1, names=names), score="alpha", frr=0.1)
+    rows = draw_rows(120, 5, names=names)
+    gate = td.calibrate(draw_rows(2000, 1, names=names), score="alpha", frr=0.1)
     served = serve(gate, review=(1.0, 0.5))
     teams = [f"t{at % 3}" for at in range(120)]
     decisions = decide(served, rows, groups=teams)
@@ -62,9 +62,9 @@ def test_rows_labels_and_logits(serve, names):
 
 
 def test_commands_read_it(serve, run, tmp_path):
-    gate = td.calibrate(made_rows(2000, 1, names=NAMES), score="alpha", frr=0.1)
+    gate = td.calibrate(draw_rows(2000, 1, names=NAMES), score="alpha", frr=0.1)
     served = serve(gate, review=(1.0, 1.0))
-    rows = made_rows(600, 5, names=NAMES)
+    rows = draw_rows(600, 5, names=NAMES)
     decide(served, rows)
     labels = [NAMES[k] for k in rows.labels]
     served.label(*({"id": f"é{at}", "label": label} for at, label in enumerate(labels)))
@@ -88,7 +88,7 @@ def test_commands_read_it(serve, run, tmp_path):
 
 @pytest.mark.parametrize("kind", ["probs", "topk", "confidence", "doubt"])
 def test_other_kinds(serve, kind, run, tmp_path):
-    rows = made_rows(300, 5)
+    rows = draw_rows(300, 5)
     probs = np.exp(rows.logits) / np.exp(rows.logits).sum(1, keepdims=True)
     sure, right = probs.max(1), rows.predicted == rows.labels
     if kind in ("confidence", "doubt"):
@@ -98,7 +98,7 @@ def test_other_kinds(serve, kind, run, tmp_path):
         predicted = rows.predicted.tolist()
         body = {kind: value.tolist(), "predicted": predicted}
     else:
-        gate = td.calibrate(made_rows(2000, 1), score="alpha", risk=0.3)
+        gate = td.calibrate(draw_rows(2000, 1), score="alpha", risk=0.3)
         order = np.argsort(-probs, 1)[:, :2]
         best = np.take_along_axis(probs, order, 1).tolist()
         topk = {"classes": order.tolist(), "probs": best}
@@ -127,7 +127,7 @@ def test_other_kinds(serve, kind, run, tmp_path):
 
 def test_pieces_make_one_file(serve, gate, monkeypatch):
     served = serve(gate, review=(1.0, 0.5))
-    decide(served, made_rows(40, 5))
+    decide(served, draw_rows(40, 5))
     served.label({"id": "é35", "label": 2})
     table = export(served)
     monkeypatch.setattr(rows_module, "EXPORT_BATCH", 7)
@@ -136,13 +136,13 @@ def test_pieces_make_one_file(serve, gate, monkeypatch):
 
 def test_classes_in_another_order(serve):
     swapped = ("dog", "cat", "eel", "fox")
-    first = td.calibrate(made_rows(2000, 1, names=NAMES), score="alpha", frr=0.1)
-    second = td.calibrate(made_rows(2000, 1, names=swapped), score="alpha", frr=0.1)
+    first = td.calibrate(draw_rows(2000, 1, names=NAMES), score="alpha", frr=0.1)
+    second = td.calibrate(draw_rows(2000, 1, names=swapped), score="alpha", frr=0.1)
     served = serve(first)
-    rows = made_rows(10, 5)
+    rows = draw_rows(10, 5)
     decide(served, rows)
-    served.done("/v1/gates", json.loads(second.to_json()))
-    served.done("/v1/gates/2/promote")
+    served.post_ok("/v1/gates", json.loads(second.to_json()))
+    served.post_ok("/v1/gates/2/promote")
     decide(served, rows, 10)
     response = served.get("/v1/export")
     assert response.status == 409
@@ -157,7 +157,7 @@ def test_classes_in_another_order(serve):
 
 
 def test_several_kinds(served):
-    rows = made_rows(10, 5)
+    rows = draw_rows(10, 5)
     decide(served, rows)
     served.decide({"id": "p", "probs": [0.4, 0.3, 0.2, 0.1]})
     assert served.get("/v1/export").status == 409
@@ -166,7 +166,7 @@ def test_several_kinds(served):
 
 
 def test_since_and_until(served):
-    decide(served, made_rows(30, 5))
+    decide(served, draw_rows(30, 5))
     served.change("UPDATE rows SET decided_at = 1000000000 + position * 86400")
     # position 2 is the first row: 2001-09-11
     table = export(served, "?since=2001-09-20&until=2001-09-25T00:00:00Z")
@@ -176,7 +176,7 @@ def test_since_and_until(served):
 
 
 def test_forgotten_rows_are_left_out(served):
-    decide(served, made_rows(10, 5))
+    decide(served, draw_rows(10, 5))
     served.ask("DELETE", "/v1/rows/é3")
     table = export(served)
     assert "é3" not in table["id"].to_list()
@@ -198,7 +198,7 @@ def test_forgotten_rows_are_left_out(served):
     ],
 )
 def test_odd_questions(served, query, status):
-    decide(served, made_rows(3, 5))
+    decide(served, draw_rows(3, 5))
     answer = served.get(f"/v1/export{query}")
     assert answer.status in (status if isinstance(status, tuple) else (status,))
     assert answer.detail
@@ -208,6 +208,6 @@ def test_no_file_is_left_behind(served, tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("exported")
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     assert served.get("/v1/export").status == 404
-    decide(served, made_rows(3, 5))
+    decide(served, draw_rows(3, 5))
     export(served)
     assert list(folder.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Reading what comes: three forms of the same rows, and what is refused."""
+"""Reading requests: three forms of the same rows, and refusals."""
 
 import base64
 import json
@@ -35,16 +35,16 @@ def read(content, limits=LIMITS):
 def refused(content, limits=LIMITS):
     """The status and the one line that a body is refused with."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    with pytest.raises(Exception) as found:  # noqa: PT011 - whatever it is, it has to be a problem
+    with pytest.raises(Exception) as refusal:  # noqa: PT011 - whatever it is, it has to be a problem
         read_decide_request(body, limits)
-    problem = as_problem(found.value)
+    problem = as_problem(refusal.value)
     assert "\n" not in str(problem)
     return problem.status, str(problem)
 
 
 @st.composite
 def tables(draw):
-    """Rows as a list of objects, of any kind, with whatever may stand beside it."""
+    """Rows as a list of objects, of any kind, with any further fields."""
     kind = draw(st.sampled_from(["logits", "probs", "topk", "confidence", "doubt"]))
     n, width = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     row = st.lists(numbers, min_size=width, max_size=width)
@@ -61,15 +61,15 @@ def tables(draw):
         "group": st.integers(-5, 5),
         "features": st.lists(numbers, min_size=2, max_size=2),
     }
-    for name, own in beside.items():
+    for name, column in beside.items():
         if name == "predicted" and kind not in ("confidence", "doubt"):
             continue
         if draw(st.booleans()):
-            fields[name] = own
+            fields[name] = column
     rows = [draw(st.fixed_dictionaries(fields)) for _ in range(n)]
-    for one in rows:
+    for entry in rows:
         if draw(st.booleans()):
-            one["payload"] = {"text": draw(st.text(st.characters(codec="utf-8")))}
+            entry["payload"] = {"text": draw(st.text(st.characters(codec="utf-8")))}
     return kind, rows
 
 
@@ -83,48 +83,52 @@ def by_columns(kind, rows):
         out["payloads"] = [row.get("payload") for row in rows]
     values = [row[kind] for row in rows]
     if kind == "topk":
-        values = {name: [one[name] for one in values] for name in ("classes", "probs")}
+        values = {
+            name: [entry[name] for entry in values] for name in ("classes", "probs")
+        }
     return out | {kind: values}
 
 
 def plain(rows):
-    """Rows as lists and text alone, whatever they are kept in."""
+    """Rows as plain lists and text, from any representation."""
     fields = ("values", "ids", "classes", "predicted", "groups", "features", "payloads")
     return {
-        name: None if own is None else np.asarray(own, object).tolist()
+        name: None if column is None else np.asarray(column, object).tolist()
         for name in fields
-        for own in [getattr(rows, name)]
+        for column in [getattr(rows, name)]
     } | {"kind": rows.kind}
 
 
 @given(tables())
 def test_three_forms_say_the_same(table):
     kind, rows = table
-    many = read({"rows": rows})
-    whole = plain(many)
-    assert plain(read(by_columns(kind, rows))) == whole
-    assert not many.single
-    assert len(many) == len(rows)
+    batch = read({"rows": rows})
+    all_values = plain(batch)
+    assert plain(read(by_columns(kind, rows))) == all_values
+    assert not batch.single
+    assert len(batch) == len(rows)
     for at, row in enumerate(rows):
-        one = read(row)
-        assert one.single
-        own = plain(one)
+        single = read(row)
+        assert single.single
+        row_values = plain(single)
         for name in ("values", "ids", "classes", "predicted", "groups", "features"):
-            assert own[name] == (None if whole[name] is None else [whole[name][at]])
+            assert row_values[name] == (
+                None if all_values[name] is None else [all_values[name][at]]
+            )
         payload = row.get("payload")
         if payload is not None:
-            assert json.loads(one.payloads[0]) == payload
-            assert one.payloads[0] == many.payloads[at]
+            assert json.loads(single.payloads[0]) == payload
+            assert single.payloads[0] == batch.payloads[at]
 
 
 @given(names | st.integers())
 def test_ids_are_text(name):
-    found = read({"id": name, "confidence": 0.5}).ids
-    assert found == [str(name)]
+    ids = read({"id": name, "confidence": 0.5}).ids
+    assert ids == [str(name)]
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"", "expected JSON as /openapi.json "),
         (b"{", "expected JSON as /openapi.json "),
@@ -170,10 +174,10 @@ def test_ids_are_text(name):
         (b'{"groups": [1, "a"], "doubt": [1, 1]}', "groups"),
     ],
 )
-def test_what_is_wrong_is_said(body, said):
-    status, told = refused(body)
+def test_invalid_requests_are_explained(body, message):
+    status, reason = refused(body)
     assert status == 400
-    assert said in told
+    assert message in reason
 
 
 def test_limits_hold():
@@ -220,17 +224,17 @@ def test_ids_may_be_odd(name):
 )
 def test_a_reviewer_sees_text_images_and_links_only(payload, good):
     if good:
-        kept = encoded_payload(Payload(**payload), LIMITS)
-        assert json.loads(kept) == payload
+        encoded = encoded_payload(Payload(**payload), LIMITS)
+        assert json.loads(encoded) == payload
     else:
-        with pytest.raises(ProblemError) as found:
+        with pytest.raises(ProblemError) as refusal:
             encoded_payload(Payload(**payload), LIMITS)
-        assert found.value.status == 400
+        assert refusal.value.status == 400
 
 
 @given(st.floats())
 def test_doubts_are_numbers_or_words(doubt):
     shown = json_number(doubt)
-    back = float(shown)
-    assert back == doubt or (math.isnan(back) and math.isnan(doubt))
+    parsed = float(shown)
+    assert parsed == doubt or (math.isnan(parsed) and math.isnan(doubt))
     json.dumps(shown, allow_nan=False)

@@ -43,7 +43,7 @@ def test_the_service_does_what_it_describes(tmp_path, tokens):
         *(["--header", f"Authorization: Bearer {TOKEN}"] if tokens else []),
     ]
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command,
             check=False,
             capture_output=True,
@@ -51,8 +51,10 @@ def test_the_service_does_what_it_describes(tmp_path, tokens):
             cwd=tmp_path,
             env=os.environ | {"PYTHONWARNINGS": "ignore"},
         )
-        assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
-        (tested,) = re.findall(r"Tested: (\d+)", done.stdout)
+        assert completed.returncode == 0, (
+            completed.stdout[-20_000:] + completed.stderr[-2000:]
+        )
+        (tested,) = re.findall(r"Tested: (\d+)", completed.stdout)
         assert int(tested) >= 25
         assert served.ask("GET", "/readyz")[0] == 200
         assert '"level": "error"' not in served.log.read_text()

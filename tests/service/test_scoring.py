@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
-from service.house import NAMES, made_rows
+from service.house import NAMES, draw_rows
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
@@ -21,9 +21,9 @@ from trustdoctor.service.scoring import (
     require_served,
 )
 
-ROWS = made_rows(60, 5)
-NAMED = made_rows(2000, 1, names=NAMES)
-PLAIN = made_rows(2000, 1)
+ROWS = draw_rows(60, 5)
+NAMED = draw_rows(2000, 1, names=NAMES)
+PLAIN = draw_rows(2000, 1)
 TEAMS = np.array(["north", "south"])[np.arange(2000) % 2]
 
 
@@ -134,7 +134,7 @@ def test_thresholds_of_groups():
 @pytest.mark.parametrize("rows", [PLAIN, NAMED], ids=["numbers", "names"])
 @pytest.mark.parametrize("groups", [None, ["a"] * 60], ids=["no groups", "groups"])
 def test_thresholds_of_predicted_classes(rows, groups):
-    # A row's own group is another thing than its class.
+    # A row's group is not its class.
     gate = td.calibrate(rows, score="alpha", risk=0.15, groups="predicted")
     logits = np.asarray(ROWS.logits, float)
     p = td.Predictions.from_logits(logits, class_names=rows.class_names)
@@ -210,7 +210,7 @@ def test_one_wrong_request_is_not_the_others_fault():
     assert "expected rows of 4 classes" in str(results[1])
 
 
-def test_probabilities_sent_as_logits_are_told():
+def test_probabilities_sent_as_logits_are_reported():
     gate = td.calibrate(PLAIN, score="alpha", frr=0.1)
     scorer, probs = Scorer(), np.random.default_rng(0).dirichlet(np.ones(4), 9)
     rows = [DecideRequest("logits", [row]) for row in probs.tolist()]

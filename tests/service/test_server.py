@@ -27,13 +27,15 @@ class Running:
 
     def __init__(self, gate, place, **limits):
         settings = Settings(watch_interval=3600.0, limits=Limits(**limits))
-        where = ListenOptions(port=0)
-        self.listener = _listen(where)
+        listen_options = ListenOptions(port=0)
+        self.listener = _listen(listen_options)
         self.port = self.listener.getsockname()[1]
         self.service = Service(open_database(place), gate, settings)
         app = App(self.service, Access((), (), self.service.secret))
         self.service.start()
-        self.server = server._Server(app, server._uvicorn_config(app, where, settings))
+        self.server = server._Server(
+            app, server._uvicorn_config(app, listen_options, settings)
+        )
         self.thread = threading.Thread(target=self.server.run, args=([self.listener],))
         self.thread.start()
         while not self.server.started:
@@ -65,15 +67,15 @@ def start(gate, tmp_path):
         return running[-1]
 
     yield begin
-    for one in running:
-        one.stop()
+    for service in running:
+        service.stop()
 
 
 @pytest.fixture(scope="module")
 def running(gate, tmp_path_factory):
-    made = Running(gate, str(tmp_path_factory.mktemp("served") / "rows.db"))
-    yield made
-    made.stop()
+    service = Running(gate, str(tmp_path_factory.mktemp("served") / "rows.db"))
+    yield service
+    service.stop()
 
 
 def test_one_connection_serves_many_requests(running):
@@ -122,11 +124,11 @@ def test_events(running):
     answer = line.getresponse()
     assert answer.headers["content-type"].startswith("text/event-stream")
     lines = []
-    while not any(one.startswith(b"data: ") for one in lines):
+    while not any(line.startswith(b"data: ") for line in lines):
         lines.append(answer.fp.readline())
     assert b"event: status\n" in lines
-    said = json.loads(lines[-1].removeprefix(b"data: "))
-    assert said["gate"]["version"] == 1
+    status = json.loads(lines[-1].removeprefix(b"data: "))
+    assert status["gate"]["version"] == 1
     line.close()
 
 
@@ -150,17 +152,17 @@ def test_slow_requests_end(start):
         b"POST /v1/decide HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
     )
     assert running.ask("POST", "/v1/decide", ROW)[0].status == 200
-    for one in (slow, silent, late):
-        one.settimeout(60)
+    for connection in (slow, silent, late):
+        connection.settimeout(60)
         with suppress(ConnectionResetError):
-            one.recv(1000)  # which waits no longer than the service does
-        one.close()
+            connection.recv(1000)  # which waits no longer than the service does
+        connection.close()
     assert running.service.read_now(lambda s: s.rows("SELECT count(*) FROM rows")) == [
         (1,)
     ]
 
 
-def test_the_end_finishes_what_was_taken(gate, tmp_path, monkeypatch):
+def test_shutdown_finishes_accepted_requests(gate, tmp_path, monkeypatch):
     place = str(tmp_path / "rows.db")
     running = Running(gate, place)
     decider = running.service.writer.decider
@@ -189,15 +191,15 @@ def test_the_end_finishes_what_was_taken(gate, tmp_path, monkeypatch):
     threading.Timer(0.3, leave.set).start()  # when the end has begun
     began = time.monotonic()
     running.stop()
-    assert time.monotonic() - began < server.GRACE  # the stream does not hold it
+    assert time.monotonic() - began < server.GRACE  # the stream does not block it
     for thread in threads:
         thread.join()
     stream.close()
     assert [answer.status for answer, _ in answers] == [200] * 10
-    again = Running(gate, place)
-    stored = again.service.read_now(lambda s: s.rows("SELECT id FROM rows"))
+    restarted = Running(gate, place)
+    stored = restarted.service.read_now(lambda s: s.rows("SELECT id FROM rows"))
     assert sorted(int(name) for (name,) in stored) == list(range(10))
-    again.stop()
+    restarted.stop()
 
 
 def test_a_store_that_is_away(start, monkeypatch):
@@ -217,12 +219,12 @@ def test_a_store_that_is_away(start, monkeypatch):
     assert running.ask("POST", "/v1/decide", ROW | {"id": "x"})[0].status == 200
 
 
-def test_ports_that_cannot_be_had():
-    taken = socket.create_server(("127.0.0.1", 0))
-    port = taken.getsockname()[1]
+def test_unavailable_ports():
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
     with pytest.raises(InputError, match=f"cannot listen on 127.0.0.1, port {port}: "):
         _listen(ListenOptions(port=port))
-    taken.close()
+    listener.close()
     with pytest.raises(InputError, match=r"cannot listen on nowhere\.invalid"):
         _listen(ListenOptions(host="nowhere.invalid", port=0))
 
@@ -232,16 +234,16 @@ def test_lines_of_the_log():
     record.data = {"route": "/v1/decide"}
     line = _JsonFormatter().format(record)
     assert "\n" not in line
-    said = json.loads(line)
-    assert (said["event"], said["level"], said["route"]) == (
+    content = json.loads(line)
+    assert (content["event"], content["level"], content["route"]) == (
         "a b\n",
         "info",
         "/v1/decide",
     )
-    assert said["time"].endswith("Z")
+    assert content["time"].endswith("Z")
 
 
-def test_the_log_holds_no_content(running, caplog):
+def test_the_log_contains_no_content(running, caplog):
     secret = "patient-4711"
     caplog.set_level(logging.DEBUG, "trustdoctor.service")
     caplog.set_level(logging.DEBUG, "uvicorn.error")
@@ -251,8 +253,8 @@ def test_the_log_holds_no_content(running, caplog):
     running.ask("POST", "/v1/labels", {"id": secret, "label": 1, "x": 1})
     running.ask("POST", "/v1/decide", ROW | {"id": secret, "payload": {"text": 1}})
     # A log of accesses is only kept where somebody listens to it, which pytest does.
-    kept = [one for one in caplog.records if one.name != "uvicorn.access"]
-    text = "".join(repr(vars(one)) for one in kept)
+    records = [record for record in caplog.records if record.name != "uvicorn.access"]
+    text = "".join(repr(vars(record)) for record in records)
     assert "/v1/rows/{id:path}" in text
     assert secret not in text
     assert "token=abc" not in text

@@ -13,9 +13,9 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from service.house import Served, made_rows, new_schema
+from service.house import Served, draw_rows, new_schema
 
-ROWS = made_rows(60, 11).logits.astype(float).tolist()
+ROWS = draw_rows(60, 11).logits.astype(float).tolist()
 numbers = st.integers(0, len(ROWS) - 1)
 labels = st.sampled_from([0, 1, 2, 3, "right", "wrong", "unsaid"])
 
@@ -37,7 +37,7 @@ class Row:
         return label, label == self.answer["predicted"]
 
 
-def as_said(name, label):
+def label_request(name, label):
     kinds = {"right": ("correct", True), "wrong": ("correct", False)}
     kinds["unsaid"] = ("cannot_say", True)
     key, value = kinds.get(label, ("label", label))
@@ -101,10 +101,10 @@ class Machine(RuleBasedStateMachine):
         self.labels += first
         return ("counted" if row.answer["review"] else "kept") if first else "corrected"
 
-    @rule(said=st.lists(st.tuples(numbers, labels), min_size=1, max_size=5))
-    def label(self, said):
-        named = [(f"r{at}", label) for at, label in said]
-        response = self.served.label(*(as_said(*pair) for pair in named))
+    @rule(labels=st.lists(st.tuples(numbers, labels), min_size=1, max_size=5))
+    def label(self, labels):
+        named = [(f"r{at}", label) for at, label in labels]
+        response = self.served.label(*(label_request(*pair) for pair in named))
         expected = [self.take(*pair) for pair in named]
         assert [pair["result"] for pair in response["rows"]] == expected
 
@@ -144,11 +144,11 @@ class Machine(RuleBasedStateMachine):
         leased_names = sorted(name for name, row in self.rows.items() if row.lease)
         name = data.draw(st.sampled_from(leased_names))
         lease = {"id": name, "lease": self.rows[name].lease}
-        content = as_said(name, label)
+        content = label_request(name, label)
         response = self.served.post("/v1/review/answer", lease | content)
         assert response.json["result"] == self.take(name, label) == "counted"
-        again = self.served.post("/v1/review/answer", lease | content)
-        assert again.json["result"] == "repeated"
+        repeated = self.served.post("/v1/review/answer", lease | content)
+        assert repeated.json["result"] == "repeated"
 
     @precondition(lambda self: any(row.lease for row in self.rows.values()))
     @rule(data=st.data())

@@ -1,11 +1,11 @@
-"""What the status says, against what is stored and the library's own numbers."""
+"""The status, against the stored rows and the library's numbers."""
 
 import json
 import random
 
 import numpy as np
 import pytest
-from service.house import made_rows
+from service.house import draw_rows
 
 import trustdoctor as td
 from trustdoctor.metrics import share
@@ -13,7 +13,7 @@ from trustdoctor.service.status import ShadowCounts, accepted_risks
 
 
 def decide(served, n, seed=0, start=""):
-    rows = made_rows(n, seed)
+    rows = draw_rows(n, seed)
     ids = [f"{start}{at}" for at in range(n)]
     logits = np.asarray(rows.logits, float).tolist()
     return served.decide({"ids": ids, "logits": logits})["rows"], rows
@@ -47,19 +47,19 @@ def test_counts(serve, gate):
     served.lease(count=7)
     served.background.tick()
     status = served.get("/v1/status").json
-    accepted = sum(one["accepted"] for one in decisions)
-    drawn = [one for one in decisions if one["review"]]
-    open_ = [one for one in drawn if int(one["id"]) >= 80]
+    accepted = sum(decision["accepted"] for decision in decisions)
+    drawn = [decision for decision in decisions if decision["review"]]
+    open_ = [decision for decision in drawn if int(decision["id"]) >= 80]
     assert status["traffic"]["rows"] == 200
     assert status["traffic"]["accepted"] == accepted
     assert status["traffic"]["labels"] == 80
     minutes = status["traffic"]["minutes"]
     for name, value in (("rows", 200), ("accepted", accepted), ("labels", 80)):
-        assert sum(one[name] for one in minutes) == value
-    assert sum(one["drawn"] for one in minutes) == len(drawn)
+        assert sum(minute[name] for minute in minutes) == value
+    assert sum(minute["drawn"] for minute in minutes) == len(drawn)
     review = status["review"]
     assert review["waiting"] == len(open_)
-    assert review["rejected"] == sum(not one["accepted"] for one in open_)
+    assert review["rejected"] == sum(not decision["accepted"] for decision in open_)
     assert review["leased"] == 7
     assert review["oldest"] is not None
     (version,) = status["versions"]
@@ -75,7 +75,7 @@ def test_counts(serve, gate):
         assert test["estimate"] == rate_test.estimate()._asdict()
     (step,) = shown["history"]
     assert (step["rows"], step["accepted"]) == (200, accepted)
-    assert step["labels"] == sum(int(one["id"]) < 80 for one in drawn)
+    assert step["labels"] == sum(int(decision["id"]) < 80 for decision in drawn)
     assert served.get("/v1/status").json["latency"]["count"] == 1
 
 
@@ -94,8 +94,8 @@ def test_minutes_end_and_are_in_order(served):
 def test_history_is_of_the_current_version(served, gate):
     decide(served, 5)
     served.background.tick()
-    served.done("/v1/gates", json.loads(gate.to_json()))
-    served.done("/v1/gates/2/promote")
+    served.post_ok("/v1/gates", json.loads(gate.to_json()))
+    served.post_ok("/v1/gates/2/promote")
     status = served.get("/v1/status").json
     assert status["watch"]["version"] == 2
     assert status["watch"]["history"] == []
@@ -108,7 +108,7 @@ def test_history_is_of_the_current_version(served, gate):
 
 def test_the_status_is_strict_json(serve):
     """Certain rows, alarms, infinite doubts: no NaN, no Infinity."""
-    served = serve(td.calibrate(made_rows(2000, 1), score="alpha", risk=0.15))
+    served = serve(td.calibrate(draw_rows(2000, 1), score="alpha", risk=0.15))
     served.decide({"ids": ["a", "b"], "probs": [[1.0, 0, 0, 0], [0.25] * 4]})
     served.background.tick()
     for path in ("/v1/status", "/v1/rows/a", "/v1/gates"):
@@ -130,14 +130,14 @@ def test_the_status_is_read_once_per_second(served):
 @pytest.mark.parametrize("review", [(1.0, 0.1), (0.3, 0.6)])
 def test_the_risk_of_a_candidate(serve, review):
     """Rows on which the gates differ are drawn at other rates; the risk is not."""
-    rows = made_rows(2000, 1)
+    rows = draw_rows(2000, 1)
     strict = td.calibrate(rows, score="alpha", risk=0.05)
     lax = td.calibrate(rows, score="alpha", risk=0.2)
     served = serve(strict, review=review)
     served.service.writer.decider.random = random.Random(0)  # intervals miss at times
-    served.done("/v1/gates", json.loads(lax.to_json()))
-    served.done("/v1/gates/2/shadow")
-    drawn_rows, fresh = [], made_rows(6000, 7)
+    served.post_ok("/v1/gates", json.loads(lax.to_json()))
+    served.post_ok("/v1/gates/2/shadow")
+    drawn_rows, fresh = [], draw_rows(6000, 7)
     logits = np.asarray(fresh.logits, float)
     served.decide({"ids": list(range(6000)), "logits": logits.tolist()})
     drawn = served.read("SELECT id FROM rows WHERE drawn = 1")
@@ -178,9 +178,9 @@ def test_risks_by_hand():
 
 def test_corrections_move_the_counts(serve, gate):
     served = serve(gate, review=(1.0, 1.0))
-    other = td.calibrate(made_rows(2000, 1), score="beta", risk=0.1)
-    served.done("/v1/gates", json.loads(other.to_json()))
-    served.done("/v1/gates/2/shadow")
+    other = td.calibrate(draw_rows(2000, 1), score="beta", risk=0.1)
+    served.post_ok("/v1/gates", json.loads(other.to_json()))
+    served.post_ok("/v1/gates/2/shadow")
     decide(served, 20)
     served.label(*({"id": at, "correct": True} for at in range(20)))
     served.label(*({"id": at, "correct": False} for at in range(10)))

@@ -221,7 +221,7 @@ def test_one_process_serves_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("fast", [False, True], ids=["durable", "fast"])
-def test_durability_is_as_asked(tmp_path, fast):
+def test_durability_is_as_requested(tmp_path, fast):
     database = open_database(str(tmp_path / "rows.db"), fast=fast)
     session = database.open()
     assert session.rows("PRAGMA journal_mode") == [("wal",)]

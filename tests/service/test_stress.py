@@ -80,14 +80,14 @@ def test_clients_that_are_slow_are_cut_and_others_are_served(gate, tmp_path):
             for _ in range(3000):
                 reader.sendall(ASK)
         end = time.monotonic() + 6
-        while time.monotonic() < end and any(is_open(service, one) for one in links):
+        while time.monotonic() < end and any(is_open(service, link) for link in links):
             for link, drop in ((head, b"X: a\r\n"), (body, b" ")):
                 with suppress(OSError):
                     link.sendall(drop)
             status, took = decide(service)
             assert (status, took < 1) == (200, True)
             time.sleep(0.1)
-        assert [is_open(service, one) for one in links] == [False] * 5
+        assert [is_open(service, link) for link in links] == [False] * 5
         assert idle.recv(10) == b""
 
 
@@ -132,7 +132,7 @@ def test_large_bodies_take_turns(gate, tmp_path):
 NAMESPACE = 'mount -t tmpfs -o size=6m tmpfs "$0" && exec "$@"'
 
 
-def test_a_full_disk_is_said_and_lost_nothing_when_there_is_room_again(gate, tmp_path):
+def test_a_full_disk_is_reported_and_loses_nothing(gate, tmp_path):
     disk, load = tmp_path / "disk", Load()
     disk.mkdir()
     before = ["unshare", "-m", "sh", "-c", NAMESPACE, str(disk)]
@@ -215,9 +215,9 @@ def test_a_clock_that_jumps_ahead_deletes_nothing_and_ends_no_waiting(gate, tmp_
         decide_many(service, "after")
         wait_until(lambda: watched(service)["waiting"] == 600)
         time.sleep(1)
-        again = service.ask("POST", "/v1/review/lease", {"count": 5})[1]["rows"]
-        # What was leased for five minutes is not leased for a year.
-        assert {row["id"] for row in again} == {row["id"] for row in leased}
+        repeated = service.ask("POST", "/v1/review/lease", {"count": 5})[1]["rows"]
+        # A lease of five minutes does not become one of a year.
+        assert {row["id"] for row in repeated} == {row["id"] for row in leased}
         assert service.count("rows") == 600
         service.kill()
     clock.set("+365d")

@@ -1,4 +1,4 @@
-"""Versions, rates, and the counter: what is in force, and what was before."""
+"""Gate versions, review rates and the position counter, current and past."""
 
 import json
 import threading
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from service.house import made_rows
+from service.house import draw_rows
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
@@ -21,7 +21,7 @@ def content(gate):
 
 @pytest.fixture
 def candidates():
-    rows = made_rows(2000, 1)
+    rows = draw_rows(2000, 1)
     return [td.calibrate(rows, score="beta", risk=risk) for risk in (0.1, 0.15, 0.2)]
 
 
@@ -29,7 +29,7 @@ def candidates():
 def versioned(served, candidates):
     """A service with four versions, of which the first decides."""
     for gate in candidates:
-        served.done("/v1/gates", content(gate))
+        served.post_ok("/v1/gates", content(gate))
     return served
 
 
@@ -65,7 +65,7 @@ def test_a_version_is_the_gate_that_was_sent(versioned, candidates):
 
 
 def test_a_note(served, candidates):
-    response = served.done(
+    response = served.post_ok(
         "/v1/gates", {"gate": content(candidates[0]), "note": "by hand é"}
     )
     assert response["version"] == 2
@@ -80,12 +80,12 @@ def test_a_note(served, candidates):
 
 
 def test_fitted_scores_travel_inside(served):
-    rows = made_rows(2000, 1)
+    rows = draw_rows(2000, 1)
     score = td.SCORES["rel_u"].fit(rows)
     gate = td.calibrate(rows, score=score, frr=0.1)
-    served.done("/v1/gates", content(gate))
+    served.post_ok("/v1/gates", content(gate))
     call(served, "2/promote")
-    values = np.asarray(made_rows(50, 3).logits, float)
+    values = np.asarray(draw_rows(50, 3).logits, float)
     decisions = served.decide({"logits": values.tolist()})["rows"]
     expected = gate.screen(values, kind="logits")
     assert [decision["doubt"] for decision in decisions] == expected.scores.tolist()
@@ -125,7 +125,7 @@ def test_a_class_beyond_those_that_a_message_lists(serve):
     names = [f"class {number:02d}" for number in range(25)]
 
     def gate_of(names):
-        rows = made_rows(2000, 1, classes=25, names=names)
+        rows = draw_rows(2000, 1, classes=25, names=names)
         return td.calibrate(rows, score="alpha", frr=0.1)
 
     served = serve(gate_of(names))
@@ -151,12 +151,12 @@ def test_shadows(versioned):
 
 def test_a_restart_stays_where_it_was(serve, gate, candidates):
     served = serve(gate)
-    served.done("/v1/gates", content(candidates[0]))
+    served.post_ok("/v1/gates", content(candidates[0]))
     call(served, "2/promote")
     served.close()
-    again = serve(gate)
-    assert again.get("/v1/status").json["gate"]["version"] == 2
-    again.close()
+    restarted = serve(gate)
+    assert restarted.get("/v1/status").json["gate"]["version"] == 2
+    restarted.close()
     later = serve(candidates[0])
     assert later.get("/v1/status").json["gate"]["version"] == 2
 
@@ -227,7 +227,7 @@ def test_a_job_that_fails_changes_nothing(served):
     assert served.everything() == before
 
 
-def test_what_is_not_committed_is_not_remembered(place):
+def test_uncommitted_versions_are_not_remembered(place):
     """A version that was seen in a transaction that failed is another's number."""
     database = open_database(place)
     database.close()

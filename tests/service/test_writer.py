@@ -1,4 +1,4 @@
-"""One thread writes: what comes together is committed together, and fails alone."""
+"""One thread writes: concurrent requests share a commit, and fail separately."""
 
 import asyncio
 import threading
@@ -35,7 +35,9 @@ def together(served, *requests):
     """Send requests while the writer is held; return what they were answered."""
 
     async def send():
-        tasks = [asyncio.ensure_future(served.asked(*request)) for request in requests]
+        tasks = [
+            asyncio.ensure_future(served.ask_async(*request)) for request in requests
+        ]
         while served.service.writer.waiting < len(requests):
             await asyncio.sleep(0.001)
         served.let_go()
@@ -56,7 +58,7 @@ def test_one_commit_for_many_requests(blocked):
     assert len(times) == 1
 
 
-def test_what_one_breaks_is_not_the_others_fault(blocked, monkeypatch):
+def test_a_failing_request_does_not_affect_the_others(blocked, monkeypatch):
     decider = blocked.service.writer.decider
     real = decider.decide
 
@@ -89,7 +91,7 @@ def test_a_job_that_fails_is_undone_alone(blocked):
     assert blocked.read("SELECT count(*) FROM gate_changes") == [(1,)]
 
 
-def test_a_commit_that_fails_is_answered_to_nobody(blocked, monkeypatch):
+def test_a_failed_commit_is_never_confirmed(blocked, monkeypatch):
     session = blocked.service.writer._session
     real = session.commit
 
@@ -102,7 +104,9 @@ def test_a_commit_that_fails_is_answered_to_nobody(blocked, monkeypatch):
     before = blocked.everything()
 
     async def send():
-        tasks = [asyncio.ensure_future(blocked.asked(*request)) for request in requests]
+        tasks = [
+            asyncio.ensure_future(blocked.ask_async(*request)) for request in requests
+        ]
         while blocked.service.writer.waiting < 5:
             await asyncio.sleep(0.001)
         blocked.let_go()
@@ -117,8 +121,8 @@ def test_a_commit_that_fails_is_answered_to_nobody(blocked, monkeypatch):
     answers = asyncio.run_coroutine_threadsafe(send(), blocked.loop).result(30)
     assert {answer.status for answer in answers} == {503}
     assert blocked.everything() == before
-    again = blocked.post("/v1/decide", ROW | {"id": 0})
-    assert again.status == 200
+    repeated = blocked.post("/v1/decide", ROW | {"id": 0})
+    assert repeated.status == 200
 
 
 def test_too_much_is_refused(blocked, monkeypatch):
@@ -134,10 +138,10 @@ def test_too_much_is_refused(blocked, monkeypatch):
     assert blocked.service.writer.waiting == 0
 
 
-def test_closing_finishes_what_was_taken(blocked):
+def test_closing_finishes_accepted_requests(blocked):
     futures = [
         asyncio.run_coroutine_threadsafe(
-            blocked.asked("POST", "/v1/decide", ROW | {"id": at}), blocked.loop
+            blocked.ask_async("POST", "/v1/decide", ROW | {"id": at}), blocked.loop
         )
         for at in range(8)
     ]
@@ -167,7 +171,7 @@ def _raise():
 def test_a_request_whose_sender_is_gone_is_still_stored(blocked):
     async def leave():
         task = asyncio.ensure_future(
-            blocked.asked("POST", "/v1/decide", ROW | {"id": "x"})
+            blocked.ask_async("POST", "/v1/decide", ROW | {"id": "x"})
         )
         while blocked.service.writer.waiting < 1:
             await asyncio.sleep(0.001)

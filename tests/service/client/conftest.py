@@ -14,14 +14,14 @@ def service():
 
 @pytest.fixture
 def client(service):
-    with Client(service.url) as made:
-        yield made
+    with Client(service.url) as connected:
+        yield connected
 
 
 @pytest.fixture
 def pauses(monkeypatch):
     """The pauses, which are not waited for."""
-    taken = []
+    delays = []
     # Not time.sleep itself: threads that other tests left would be counted.
-    monkeypatch.setattr(transport, "time", SimpleNamespace(sleep=taken.append))
-    return taken
+    monkeypatch.setattr(transport, "time", SimpleNamespace(sleep=delays.append))
+    return delays

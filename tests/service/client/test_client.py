@@ -13,40 +13,46 @@ from trustdoctor.service.client import Client, Labelled, Lease, request_bodies
 
 
 def test_one_row_gets_one_decision(client, service):
-    one = client.decide({"id": 7, "logits": np.array([3.0, 0.0])})
-    assert one == ("7", 0, -3.0, True, 1, False, None)
-    assert one.accepted is True
-    assert service.asked == [("POST", "/v1/decide", {"id": "7", "logits": [3.0, 0.0]})]
+    decision = client.decide({"id": 7, "logits": np.array([3.0, 0.0])})
+    assert decision == ("7", 0, -3.0, True, 1, False, None)
+    assert decision.accepted is True
+    assert service.requests == [
+        ("POST", "/v1/decide", {"id": "7", "logits": [3.0, 0.0]})
+    ]
     sure = client.decide({"probs": [1.0, 0.0]})
     assert sure.doubt == -np.inf
 
 
 @pytest.mark.parametrize("kind", ["logits", "probs", "float32"])
 def test_arrays_predictions_and_dicts_are_decided_alike(client, service, kind):
-    given = LOGITS
+    values = LOGITS
     if kind == "probs":
-        given = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
-    given = given.astype(np.float32) if kind == "float32" else given
+        values = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
+    values = values.astype(np.float32) if kind == "float32" else values
     kind = "probs" if kind == "probs" else "logits"
     make = getattr(td.Predictions, f"from_{kind}")
     groups, features = np.arange(50) % 3, LOGITS + 1
-    expected = GATE.screen(given.astype(np.float64), kind=kind)
-    p = make(given, ids=np.arange(50), groups=groups, features=features)
-    rows = [{"id": str(k), kind: row} for k, row in enumerate(given)]
+    expected = GATE.screen(values.astype(np.float64), kind=kind)
+    p = make(values, ids=np.arange(50), groups=groups, features=features)
+    rows = [{"id": str(k), kind: row} for k, row in enumerate(values)]
     beside = {"groups": groups, "features": features}
-    for done in (
+    for decisions in (
         client.decide(rows),
-        client.decide(**{kind: given}, ids=range(50), **beside),
+        client.decide(**{kind: values}, ids=range(50), **beside),
         client.decide(p),
     ):
-        assert [one.id for one in done] == [str(k) for k in range(50)]
-        assert [one.accepted for one in done] == expected.accepted.tolist()
-        assert [one.predicted for one in done] == expected.predicted.tolist()
-        np.testing.assert_allclose(doubts(done), expected.scores, rtol=1e-12)
-        service.kept.clear()
-    second, third = (content for _, _, content in service.asked[1:])
-    np.testing.assert_allclose(second.pop(kind), given.astype(float))
-    np.testing.assert_allclose(third.pop(kind), given.astype(float), rtol=1e-6)
+        assert [decision.id for decision in decisions] == [str(k) for k in range(50)]
+        assert [
+            decision.accepted for decision in decisions
+        ] == expected.accepted.tolist()
+        assert [
+            decision.predicted for decision in decisions
+        ] == expected.predicted.tolist()
+        np.testing.assert_allclose(doubts(decisions), expected.scores, rtol=1e-12)
+        service.first_answers.clear()
+    second, third = (content for _, _, content in service.requests[1:])
+    np.testing.assert_allclose(second.pop(kind), values.astype(float))
+    np.testing.assert_allclose(third.pop(kind), values.astype(float), rtol=1e-6)
     assert second == third
     assert second["groups"] == groups.tolist()
     assert second["features"] == features.tolist()
@@ -58,9 +64,9 @@ def test_topk_and_answers_are_sent(client, service):
     for make in (td.Predictions.from_confidence, td.Predictions.from_doubt):
         answers = make([0.9, 0.4], predicted=["b", "a"])
         service.gate = td.Gate(-0.5, score=answers.scores[0])
-        done = client.decide(answers)
-        assert doubts(done) == answers.doubts.tolist()
-        assert [one.predicted for one in done] == ["b", "a"]
+        decisions = client.decide(answers)
+        assert doubts(decisions) == answers.doubts.tolist()
+        assert [decision.predicted for decision in decisions] == ["b", "a"]
     bare = client.decide(td.Predictions.from_doubt([0.9]))
     assert bare[0].predicted == 0
     unknown = td.Predictions.from_topk([[0.7]], [[4]], open_rest=True)
@@ -73,38 +79,42 @@ def test_decisions_are_a_table(client):
     assert table["accepted"].to_list() == accepted.tolist()
 
 
-def test_rows_without_an_id_get_one_of_their_own(client):
-    done = client.decide(logits=LOGITS) + client.decide([{"logits": [1.0, 0.0]}] * 9)
-    assert len({one.id for one in done}) == 59
+def test_rows_without_an_id_get_a_unique_one(client):
+    decisions = client.decide(logits=LOGITS) + client.decide(
+        [{"logits": [1.0, 0.0]}] * 9
+    )
+    assert len({decision.id for decision in decisions}) == 59
 
 
 def test_payloads_are_sent_row_by_row(client, service):
     payloads = [{"text": "a"}, None]
     client.decide(logits=LOGITS[:2], payloads=payloads)
-    assert service.asked[0][2]["payloads"] == payloads
+    assert service.requests[0][2]["payloads"] == payloads
 
 
 def test_many_rows_are_sent_in_pieces(client, service, monkeypatch):
     client.decide(logits=np.tile(LOGITS, (50, 1)))
-    assert [len(one[2]["ids"]) for one in service.asked] == [1000, 1000, 500]
+    assert [len(request[2]["ids"]) for request in service.requests] == [1000, 1000, 500]
     client.decide([{"logits": [1.0, 0.0]}] * 1001)
-    assert [len(one[2]["rows"]) for one in service.asked[3:]] == [1000, 1]
-    service.asked.clear()
+    assert [len(request[2]["rows"]) for request in service.requests[3:]] == [1000, 1]
+    service.requests.clear()
     monkeypatch.setattr(request_bodies, "BODY", 5_000)
     payloads = [{"text": "x" * size} for size in (10, 3000, 2500, 9000, 10)]
     client.decide(logits=LOGITS[:5], payloads=payloads)
     client.decide(logits=np.random.default_rng(1).normal(size=(10, 500)))
-    assert [len(one[2]["ids"]) for one in service.asked] == [2, 1, 1, 1] + [1] * 10
-    service.asked.clear()
-    rows = [{"logits": [1.0, 0.0], "payload": own} for own in payloads]
+    assert [len(request[2]["ids"]) for request in service.requests] == [2, 1, 1, 1] + [
+        1
+    ] * 10
+    service.requests.clear()
+    rows = [{"logits": [1.0, 0.0], "payload": payload} for payload in payloads]
     client.decide(rows)
-    assert [len(one[2]["rows"]) for one in service.asked] == [2, 1, 1, 1]
+    assert [len(request[2]["rows"]) for request in service.requests] == [2, 1, 1, 1]
 
 
-def test_what_is_done_of_many_rows_is_said(client, service):
+def test_a_partial_failure_says_how_many_rows_are_decided(client, service):
     service.faults = [None, problem(400, "expected better rows.")]
-    said = refused(client.decide, logits=np.tile(LOGITS, (50, 1)))
-    assert said == "expected better rows. The first 1,000 rows are decided."
+    message = refused(client.decide, logits=np.tile(LOGITS, (50, 1)))
+    assert message == "expected better rows. The first 1,000 rows are decided."
 
 
 def test_columns_in_another_order_are_found(client, service):
@@ -112,15 +122,15 @@ def test_columns_in_another_order_are_found(client, service):
     p = td.Predictions.from_logits(LOGITS[:1], class_names=names)
     at = int(p.predicted[0])
     service.faults = [answered_as(names[at - 1])]
-    said = refused(client.decide, p, ids=["a"])
-    assert said.startswith(f"expected class {at} to be {names[at]!r}, the service")
+    message = refused(client.decide, p, ids=["a"])
+    assert message.startswith(f"expected class {at} to be {names[at]!r}, the service")
     assert client.decide(p)[0].predicted == at  # by number: there is nothing to compare
     service.faults = [answered_as(names[at])]
     assert client.decide(p, ids=["a"])[0].predicted == names[at]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({}, "expected rows, logits= or probs=, got none of them."),
         ({"logits": LOGITS, "probs": LOGITS}, "got logits and probs. Give one."),
@@ -143,39 +153,42 @@ def test_columns_in_another_order_are_found(client, service):
         ({"rows": {"payload": object()}}, "expected plain values, lists and arrays"),
     ],
 )
-def test_what_cannot_be_sent_is_refused(client, service, given, said):
-    assert said in refused(client.decide, **given)
-    assert not service.asked
+def test_unsendable_rows_are_refused(client, service, arguments, message):
+    assert message in refused(client.decide, **arguments)
+    assert not service.requests
 
 
 def test_labels_are_sent_in_any_form(client, service):
-    ids = [one.id for one in client.decide(logits=LOGITS[:6])]
+    ids = [decision.id for decision in client.decide(logits=LOGITS[:6])]
     pairs = {ids[0]: "cat", ids[1]: np.int64(2)}
     assert client.label(pairs) == Labelled(2, 0, 0, 0, {})
     assert client.label(np.array(ids[2:3]), ["dog"]).counted == 1
     client.label(ids[3:5], correct=np.array([True, False]))
     client.label(ids[5:], cannot_say=True)
-    said = [{k: v for k, v in one.items() if k != "id"} for one in _kept(service, ids)]
-    assert said == [
+    labels = [
+        {k: v for k, v in stored_label.items() if k != "id"}
+        for stored_label in _stored_labels(service, ids)
+    ]
+    assert labels == [
         *({"label": "cat"}, {"label": 2}, {"label": "dog"}),
         *({"correct": True}, {"correct": False}, {"cannot_say": True}),
     ]
 
 
-def _kept(service, ids):
-    return [service.labels[one] for one in ids]
+def _stored_labels(service, ids):
+    return [service.labels[name] for name in ids]
 
 
 def test_refused_labels_are_named_and_pieces_add_up(client, service):
-    ids = [one.id for one in client.decide(logits=np.tile(LOGITS, (30, 1)))]
-    done = client.label([*ids, "x"], [0] * 1501)
-    assert done == (1500, 0, 0, 0, {"x": "no such row"})
-    sizes = [len(one[2]["labels"]) for one in service.asked[2:]]
+    ids = [decision.id for decision in client.decide(logits=np.tile(LOGITS, (30, 1)))]
+    counts = client.label([*ids, "x"], [0] * 1501)
+    assert counts == (1500, 0, 0, 0, {"x": "no such row"})
+    sizes = [len(request[2]["labels"]) for request in service.requests[2:]]
     assert sizes == [1000, 501]
 
 
 @pytest.mark.parametrize(
-    ("ids", "options", "said"),
+    ("ids", "options", "message"),
     [
         (["a"], {}, "expected labels, correct= or cannot_say=True."),
         (["a"], {"labels": [0], "cannot_say": True}, "Give one of them."),
@@ -189,9 +202,9 @@ def test_refused_labels_are_named_and_pieces_add_up(client, service):
         (["a"], {"labels": "cat"}, "expected a list of labels, got 'cat'."),
     ],
 )
-def test_labels_that_may_be_misread_are_refused(client, service, ids, options, said):
-    assert said in refused(client.label, ids, **options)
-    assert not service.asked
+def test_labels_that_may_be_misread_are_refused(client, service, ids, options, message):
+    assert message in refused(client.label, ids, **options)
+    assert not service.requests
 
 
 LEASED = {
@@ -207,15 +220,15 @@ def test_rows_are_leased_answered_and_released(client, service):
     (row,) = client.lease(reviewer="ann", order="doubt", count=3)
     assert isinstance(row, Lease)
     assert (row.doubt, row.payload, row.version) == (-np.inf, {"text": "a"}, 2)
-    assert service.asked[0][2] == {"reviewer": "ann", "order": "doubt", "count": 3}
-    done = json.dumps({"id": "r1", "result": "counted"}).encode()
-    service.faults = [done] * 4
+    assert service.requests[0][2] == {"reviewer": "ann", "order": "doubt", "count": 3}
+    response = json.dumps({"id": "r1", "result": "counted"}).encode()
+    service.faults = [response] * 4
     assert client.answer(row, "cat") == "counted"
     client.answer(row, cannot_say=True)
     client.answer(row, correct=False)
     client.release(row)
     right = {"id": "r1", "lease": "l1"}
-    assert [content for _, _, content in service.asked[1:]] == [
+    assert [content for _, _, content in service.requests[1:]] == [
         {**right, "label": "cat"},
         {**right, "cannot_say": True},
         {**right, "correct": False},
@@ -237,12 +250,12 @@ def test_thin_calls_go_where_they_should(client, service):
     client.rollback()
     client.shadow(2)
     client.shadow(None)
-    asked = {"since": "2026-11-16T12:00:00+00:00", "targets": {"frr": 0.05}}
-    assert service.asked == [
+    body = {"since": "2026-11-16T12:00:00+00:00", "targets": {"frr": 0.05}}
+    assert service.requests == [
         ("GET", "/v1/status", None),
         ("GET", "/v1/gates", None),
         ("POST", "/v1/gates", {"gate": json.loads(gate.to_json()), "note": "by hand"}),
-        ("POST", "/v1/recalibrate", {**asked, "confidence": 0.95, "note": "after"}),
+        ("POST", "/v1/recalibrate", {**body, "confidence": 0.95, "note": "after"}),
         ("POST", "/v1/recalibrate", {"since": "2026-11-16T12:00:00Z"}),
         ("POST", "/v1/gates/3/promote", {}),
         ("POST", "/v1/gates/rollback", {}),
@@ -256,4 +269,4 @@ def test_thin_calls_go_where_they_should(client, service):
 def test_a_prefix_of_a_proxy_is_kept(service):
     with Client(f"{service.url}/trust/") as client:
         client.status()
-    assert service.asked[0][1] == "/trust/v1/status"
+    assert service.requests[0][1] == "/trust/v1/status"

@@ -15,13 +15,13 @@ from trustdoctor.service.client import Client
 @pytest.mark.parametrize(
     "fault", ["close", "lost", *[(s,) for s in (429, 502, 503, 504)]]
 )
-def test_what_may_pass_is_tried_again_and_counts_once(service, pauses, fault):
+def test_transient_failures_are_retried_and_count_once(service, pauses, fault):
     service.faults = [fault] * 3
     with Client(service.url) as client:
-        done = client.decide(logits=LOGITS)
-    contents = [content for _, _, content in service.asked]
+        decisions = client.decide(logits=LOGITS)
+    contents = [content for _, _, content in service.requests]
     assert contents == [contents[0]] * 4  # the same ids, so the same rows
-    assert list(service.kept) == [one.id for one in done]
+    assert list(service.first_answers) == [decision.id for decision in decisions]
     for pause, grown in zip(pauses, (0.25, 0.5, 1.0), strict=True):
         assert grown / 2 <= pause <= grown
 
@@ -38,49 +38,49 @@ def test_the_service_says_how_long_to_wait(client, service, pauses, after, least
     assert least <= pauses[0] <= most
 
 
-def test_after_the_last_try_the_reason_is_told(service, pauses):
+def test_after_the_last_attempt_the_reason_is_reported(service, pauses):
     service.faults = [problem(503, "the store is away. Send it again later.")] * 9
     with Client(service.url, retries=2) as client:
         assert refused(client.status) == "the store is away. Send it again later."
-    assert len(service.asked) == 3
+    assert len(service.requests) == 3
     service.faults = ["close"] * 9
     with Client(service.url, retries=1) as client:
-        said = refused(client.status)
-    assert said.startswith(f"{service.url} did not answer: Remote end closed")
-    assert said.endswith("Calls made: 2. See that it runs, and call again.")
+        message = refused(client.status)
+    assert message.startswith(f"{service.url} did not answer: Remote end closed")
+    assert message.endswith("Calls made: 2. See that it runs, and call again.")
     assert len(pauses) == 3
 
 
 def test_a_service_that_is_not_there_is_named(pauses):
     client = Client("http://127.0.0.1:9", retries=0)
-    said = refused(client.status)
-    assert said.startswith("http://127.0.0.1:9 did not answer: Connection refused. ")
+    message = refused(client.status)
+    assert message.startswith("http://127.0.0.1:9 did not answer: Connection refused. ")
     assert not pauses
 
 
 @pytest.mark.parametrize("name", ["rollback", "recalibrate", "add_gate"])
-def test_what_would_be_done_twice_is_tried_once(client, service, pauses, name):
+def test_calls_that_are_not_idempotent_are_tried_once(client, service, pauses, name):
     client.status()
-    given = [GATE] if name == "add_gate" else []
+    arguments = [GATE] if name == "add_gate" else []
     service.faults = ["lost"]
-    said = refused(getattr(client, name), *given)
-    assert said.endswith(
+    message = refused(getattr(client, name), *arguments)
+    assert message.endswith(
         "It was called once; look whether it was done, and call again."
     )
-    assert len(service.asked) == 2
+    assert len(service.requests) == 2
     assert not pauses
     assert service.connections == 2  # one that may have gone stale is not used
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 500])
-def test_problems_are_told_as_they_are(client, service, pauses, status):
+def test_problems_are_passed_on_unchanged(client, service, pauses, status):
     service.faults = [problem(status, f"expected\x1b another\nrow {TOKEN[:5]}.")]
     assert refused(client.status) == f"expected\\x1b another row {TOKEN[:5]}."
     assert not pauses
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (
             (404, {}, b"<h1>Not Found</h1>"),
@@ -98,12 +98,12 @@ def test_problems_are_told_as_they_are(client, service, pauses, status):
         (answered_as("cat"), "expected answers to the 1 rows sent from http"),
     ],
 )
-def test_other_servers_are_found_out(service, fault, said):
+def test_other_servers_are_recognised(service, fault, message):
     service.faults = [fault]
     with Client(service.url, TOKEN, retries=0) as client:
-        found = refused(client.decide, [{"id": "b", "logits": [1.0, 0.0]}])
-    assert said in found
-    assert len(found) < 400
+        refusal = refused(client.decide, [{"id": "b", "logits": [1.0, 0.0]}])
+    assert message in refusal
+    assert len(refusal) < 400
 
 
 def test_answers_of_another_server_are_refused(client, service):
@@ -129,7 +129,7 @@ def test_threads_share_a_pool_of_connections(client, service):
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(service.asked) == 31
+    assert len(service.requests) == 31
     assert service.connections <= 3
 
 
@@ -168,7 +168,7 @@ def test_a_forked_process_has_a_connection_of_its_own(service):
     """In a process without threads: JAX and others, once imported, warn of a fork."""
     subprocess.run([sys.executable, "-c", FORK, service.url], check=True)
     assert service.connections == 2
-    assert len(service.asked) == 3
+    assert len(service.requests) == 3
 
 
 def test_an_interrupt_leaves_no_half_answer_behind(client, monkeypatch):
@@ -187,11 +187,13 @@ def test_an_interrupt_leaves_no_half_answer_behind(client, monkeypatch):
 def test_the_token_is_sent_and_never_shown(service):
     service.faults = [problem(401, f"not a token: Bearer {TOKEN}.")]
     with Client(service.url, TOKEN) as client:
-        said = refused(client.status)
+        message = refused(client.status)
         client.status()
         assert TOKEN not in repr(client)
-        assert said == "not a token: Bearer ***."
-    assert [one["Authorization"] for one in service.headers] == [f"Bearer {TOKEN}"] * 2
+        assert message == "not a token: Bearer ***."
+    assert [headers["Authorization"] for headers in service.headers] == [
+        f"Bearer {TOKEN}"
+    ] * 2
 
 
 def test_without_a_token_none_is_sent(client, service):
@@ -199,18 +201,18 @@ def test_without_a_token_none_is_sent(client, service):
     assert "Authorization" not in service.headers[0]
 
 
-def test_a_token_goes_unencrypted_to_this_machine_alone():
+def test_a_token_is_sent_unencrypted_only_to_this_machine():
     for url in ("https://example.org", "http://127.0.0.1:1", "http://[::1]:1"):
         Client(url, TOKEN)
     for url in ("http://example.org", "http://10.0.0.3:8571"):
-        said = refused(Client, url, TOKEN)
-        assert said.startswith(f"{url} is not encrypted, so the token could be read")
+        message = refused(Client, url, TOKEN)
+        assert message.startswith(f"{url} is not encrypted, so the token could be read")
         Client(url)
         Client(url, TOKEN, unencrypted=True)
 
 
 @pytest.mark.parametrize(
-    ("url", "options", "said"),
+    ("url", "options", "message"),
     [
         ("127.0.0.1:8571", {}, "expected url as that of a service"),
         ("ftp://127.0.0.1", {}, "expected url as that of a service"),
@@ -232,8 +234,8 @@ def test_a_token_goes_unencrypted_to_this_machine_alone():
         ("http://127.0.0.1", {"retries": 1.5}, "expected retries as a whole number"),
     ],
 )
-def test_clients_that_cannot_work_are_refused(url, options, said):
-    assert said in refused(Client, url, **options)
+def test_clients_that_cannot_work_are_refused(url, options, message):
+    assert message in refused(Client, url, **options)
 
 
 def test_a_certificate_must_be_trusted(service, tmp_path, monkeypatch, pauses):
@@ -252,15 +254,15 @@ def test_a_certificate_must_be_trusted(service, tmp_path, monkeypatch, pauses):
     service.socket = context.wrap_socket(service.socket, server_side=True)
     url = service.url.replace("http:", "https:")
     with Client(url, TOKEN) as client:
-        said = refused(client.status)
-        assert "cannot be trusted: self-signed certificate" in said
+        message = refused(client.status)
+        assert "cannot be trusted: self-signed certificate" in message
         assert not pauses
-        assert not service.asked
+        assert not service.requests
     monkeypatch.setenv("SSL_CERT_FILE", str(files[0]))
     with Client(url, TOKEN) as client:
         for _ in range(3):
             client.status()
-    assert (len(service.asked), service.connections) == (3, 1)
+    assert (len(service.requests), service.connections) == (3, 1)
     assert service.headers[0]["Authorization"] == f"Bearer {TOKEN}"
 
 
