@@ -105,8 +105,10 @@ class _Runner:
                 self.going_on.append(_begun(here, self.folder))
                 out.append(f"$ {command}\n")
             else:
-                back = {free: shown for shown, free in self.ports.items()}
-                out.append(f"$ {command}\n{_replaced(_run(here, self.folder), back)}")
+                shown_ports = {free: shown for shown, free in self.ports.items()}
+                out.append(
+                    f"$ {command}\n{_replaced(_run(here, self.folder), shown_ports)}"
+                )
         return "".join(out)
 
     def python(self, body):

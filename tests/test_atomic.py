@@ -31,7 +31,7 @@ def test_an_exception_leaves_the_old_file_whole(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_paths_that_cannot_be_written_are_said(tmp_path):
+def test_paths_that_cannot_be_written_are_reported(tmp_path):
     for path in (tmp_path / "absent" / "x", tmp_path, "/dev/null"):
         with pytest.raises(OutputError, match="cannot write"):
             write_text(path, "x")
@@ -91,11 +91,11 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
         "    t.with_name(t.name + '.score').touch()\n"
         "    os.kill(os.getpid(), 9)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", code, path], check=False)
-    assert ended.returncode == -signal.SIGKILL
+    completed = subprocess.run([sys.executable, "-c", code, path], check=False)
+    assert completed.returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 2
     other = tmp_path / "other.csv"
-    write_text(other, "a")  # leaves what is not its own
+    write_text(other, "a")  # leaves temporary files of others
     assert len(list(tmp_path.iterdir())) == 3
     with replacing(path) as first, replacing(path) as second:  # both live
         for temporary in (first, second):
@@ -142,7 +142,7 @@ sys.exit(sum(os.waitpid(job, 0)[1] for job in jobs))
 def test_eight_processes_change_one_file_and_nothing_is_lost(tmp_path):
     path, link = tmp_path / "n" / "count", tmp_path / "link" / "count"
     path.parent.mkdir()
-    link.parent.symlink_to(path.parent)  # by whatever folder, it is one file
+    link.parent.symlink_to(path.parent)  # through any folder, it is one file
     subprocess.run([sys.executable, "-c", ADD, *[path, link] * 4], check=True)
     assert path.read_text() == "200"
     assert list(path.parent.iterdir()) == [path]  # no lock is left
@@ -159,24 +159,24 @@ def test_a_lock_ends_with_its_process(tmp_path):
     )
     job = subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE)
     assert job.stdout.readline() == b"locked\n"
-    got = []
+    lock_times = []
 
     def wait():
         with locked(path):
-            got.append(time.monotonic())
+            lock_times.append(time.monotonic())
 
     waiting = threading.Thread(target=wait)
     waiting.start()
     time.sleep(0.2)
-    assert not got
+    assert not lock_times
     job.kill()
     waiting.join(60)
     job.communicate()
-    assert got
+    assert lock_times
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_that_somebody_removed_is_no_lock(tmp_path):
+def test_a_lock_file_that_was_removed_holds_no_lock(tmp_path):
     """Whoever waited for it looks again, and finds the one that is there now."""
     path = tmp_path / "state"
     order = []
@@ -189,7 +189,7 @@ def test_a_lock_that_somebody_removed_is_no_lock(tmp_path):
         waiting = threading.Thread(target=second)
         waiting.start()
         time.sleep(0.1)
-        order.append("first")  # whoever waits late may have the next lock at once
+        order.append("first")  # a late waiter may get the next lock at once
         (lock,) = tmp_path.iterdir()
         lock.rename(tmp_path / "away")
         lock.touch()  # of a third process, which has not locked it yet

@@ -95,14 +95,14 @@ def test_lists_in_python(kind):
     rows, doctor = array(kind)[good(kind)], Doctor(torch.nn.Identity())
     tensor_rows, model = tensor(kind)[good(kind)], TrustedClassifier(EchoClassifier())
     model.estimator_, model.classes_ = model.estimator, model.estimator.classes_
-    for gate, wanted in list_gates(kind):
+    for gate, expected in list_gates(kind):
         model.gate_ = gate
         for decisions in (
             gate.screen(rows, kind="logits"),
             doctor.screen(tensor_rows, gate, quiet=True),
             model.predict_trusted(rows),
         ):
-            check_lists(decisions.shortlist, wanted, gate, kind)
+            check_lists(decisions.shortlist, expected, gate, kind)
 
 
 def spread(rows, classes):
@@ -116,7 +116,7 @@ def spread(rows, classes):
 @pytest.mark.parametrize("classes", [C, 60])
 @pytest.mark.parametrize("kind", ["single", "double"])
 def test_the_kernel_itself(kind, classes):
-    """Without what is checked before it; from 49 classes on it takes another way."""
+    """Without the checks before it; from 49 classes on another path is taken."""
     rows = spread(array(kind), classes)
     for score, t, state in cases(("accept-all",), scores=logit_scores()):
         gate, function = (
@@ -219,9 +219,9 @@ def test_onnx(kind, tmp_path):
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_lists_in_onnx(kind, tmp_path):
-    for gate, wanted in list_gates(kind):
+    for gate, expected in list_gates(kind):
         _, accepted, lists = guard(kind, gate, tmp_path)(exact(kind))
-        check_lists(lists, wanted, gate, kind)
+        check_lists(lists, expected, gate, kind)
         assert not lists[accepted].any()
 
 
@@ -303,9 +303,9 @@ def test_lists_in_arrow(kind):
 
     rows = named(array(kind)[good(kind)])
     arrow_table = pa.table({name: pa.array(column) for name, column in rows.items()})
-    for gate, wanted in list_gates(kind):
+    for gate, expected in list_gates(kind):
         lists = Decider(gate)(arrow_table)["shortlist"].to_pylist()
-        check_lists(unwritten(lists), wanted, gate, kind)
+        check_lists(unwritten(lists), expected, gate, kind)
 
 
 def by_engine(name, kind, folder, scores):
@@ -337,7 +337,7 @@ def test_streamed(kind, tmp_path):
 
 @pytest.mark.soak
 def test_ray(tmp_path):
-    """In a process of its own: Ray reads its token when imported."""
+    """In a separate process: Ray reads its token when imported."""
     pytest.importorskip("ray")
     token = tmp_path / "token"
     token.write_text("0123456789abcdef" * 4)

@@ -133,7 +133,7 @@ def test_the_reference_has_every_public_name_once():
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_the_reference_has_what_others_build_upon(room, contracts):
+def test_the_reference_lists_the_extension_points(room, contracts):
     assert set(contracts) <= set(room.__all__)
     inside = room.__name__.removeprefix("trustdoctor.")
     documented = set(names_in_the_reference())
@@ -279,7 +279,7 @@ def test_pages_for_contributors_name_files_that_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     paths = re.findall(r"`([\w./-]+/[\w.-]*)`", text)
     folders = (ROOT, ROOT / "src", ROOT / "src" / "trustdoctor")
-    elsewhere = ("../", "dist/")  # beside the project, and made by it
+    elsewhere = ("../", "dist/")  # next to the project, and made by it
     missing = [
         path
         for path in paths
@@ -291,7 +291,7 @@ def test_pages_for_contributors_name_files_that_exist(page):
 
 
 def test_the_examples_for_contributors_run(tmp_path):
-    """In a process of their own: what they register must not stay."""
+    """In a separate process: their registrations must not stay."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     blocks = load(ROOT / "tests" / "blocks.py").BLOCK.finditer(text)
     code = [m["body"] for m in blocks if m["kind"] == "python" and not m["skip"]]

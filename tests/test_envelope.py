@@ -34,7 +34,7 @@ def refused(path, limit=envelope.LIMIT):
     return str(caught.value)
 
 
-def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path):
+def test_special_files_are_refused_without_waiting(tmp_path):
     assert "got a folder" in refused(tmp_path)
     assert "got a device" in refused("/dev/zero")
     fifo, loop, named = (tmp_path / name for name in ("fifo", "loop", "socket"))
@@ -52,7 +52,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path):
     assert "too long" in refused(tmp_path / ("x" * 300))
 
 
-def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path, monkeypatch):
+def test_a_pipe_that_replaces_a_file_is_not_waited_for(tmp_path, monkeypatch):
     plain, fifo = tmp_path / "plain", tmp_path / "fifo"
     plain.write_text("{}")
     os.mkfifo(fifo)
@@ -101,7 +101,7 @@ def test_text_is_utf_8(tmp_path):
         ("{} {}", "Extra data"),
     ],
 )
-def test_what_readers_of_json_understand_differently_is_refused(text, match):
+def test_ambiguous_json_is_refused(text, match):
     with pytest.raises(ValueError, match=match) as caught:
         envelope.parse(text)
     assert len(str(caught.value)) < 200
@@ -118,7 +118,7 @@ def test_what_json_says_plainly_is_read():
 
 
 @pytest.mark.parametrize("schema", ["true", "1.0", '"1"', "[1]", "null", "3"])
-def test_a_schema_is_a_whole_number_that_is_known(schema, tmp_path):
+def test_a_schema_must_be_a_supported_integer(schema, tmp_path):
     path = tmp_path / "gate.json"
     path.write_text(f'{{"trustdoctor": "gate", "schema": {schema}}}')
     with pytest.raises(FileError, match="expected a gate of schema 1 or 2"):

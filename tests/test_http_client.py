@@ -25,8 +25,8 @@ def answering(*responses, pause=0.0):
     responses = list(responses)
 
     def serve(connection):
-        gone = suppress(OSError)
-        with gone, connection, connection.makefile("rb") as stream:
+        ignore_disconnect = suppress(OSError)
+        with ignore_disconnect, connection, connection.makefile("rb") as stream:
             while head := b"".join(iter(stream.readline, b"\r\n")):
                 length = [
                     int(line[15:])
@@ -61,7 +61,7 @@ def _no_proxies(monkeypatch):
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def test_a_proxy_of_the_environment_is_asked_by_the_absolute_form(monkeypatch):
+def test_a_proxy_of_the_environment_gets_the_absolute_url(monkeypatch):
     with answering(OK, OK) as (address, requests):
         monkeypatch.setenv("http_proxy", f"http://me:p%40ss@{address}")
         client = HttpClient("http://model.example/v1", timeout=9, proxies=True)
@@ -73,7 +73,7 @@ def test_a_proxy_of_the_environment_is_asked_by_the_absolute_form(monkeypatch):
     assert f"Proxy-Authorization: Basic {LOGIN}\r\n" in requests[0]
 
 
-def test_a_proxy_tunnels_what_is_encrypted_and_never_sees_the_key(monkeypatch):
+def test_a_proxy_tunnels_encrypted_requests_and_never_sees_the_key(monkeypatch):
     with answering(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n") as (at, requests):
         monkeypatch.setenv("https_proxy", f"me:p%40ss@{at}")
         url = "https://model.example/v1"
@@ -93,7 +93,7 @@ def test_a_proxy_tunnels_what_is_encrypted_and_never_sees_the_key(monkeypatch):
         ("http://localhost:9", True, ""),
     ],
 )
-def test_servers_that_no_proxy_is_asked_for(monkeypatch, url, proxies, without):
+def test_servers_that_bypass_the_proxy(monkeypatch, url, proxies, without):
     with answering(OK) as (address, requests):
         monkeypatch.setenv("http_proxy", f"http://{address}")
         monkeypatch.setenv("no_proxy", without)
@@ -130,7 +130,7 @@ def test_a_webhook_keeps_the_query_of_its_address():
 @pytest.mark.parametrize(
     "url", ["", "hook", "ftp://127.0.0.1/x", "http://[", "http://"]
 )
-def test_a_webhook_that_is_no_address_takes_nothing(url):
+def test_a_webhook_must_be_an_address(url):
     assert not send_alarm(url, {"test": "x"}, None)
 
 

@@ -211,18 +211,18 @@ def test_every_command_takes_all_of_them(tmp_path):
             assert np.array_equal(decided["accepted"], entry(new) <= threshold)
 
 
-def test_gates_made_beside_toys_load_without_them(tmp_path):
-    """What was observed is counted again, for the targets that are known here."""
+def test_gates_made_with_plugins_loaded_load_without_them(tmp_path):
+    """Observed rates are computed again, for the targets registered here."""
     gate = td.calibrate(laws.rows(900), frr=0.1)
     assert "toy_share" in gate.certificate.observed
     gate.save(tmp_path / "gate.json")
     td.calibrate(laws.rows(900), toy_share=0.5).save(tmp_path / "toy.json")
     del gates.TARGETS["toy_share"]
     try:
-        again = td.Gate.load(tmp_path / "gate.json")
-        assert again.threshold == gate.threshold
-        assert "toy_share" not in again.certificate.observed
-        assert again.to_json() == gate.to_json()
+        loaded = td.Gate.load(tmp_path / "gate.json")
+        assert loaded.threshold == gate.threshold
+        assert "toy_share" not in loaded.certificate.observed
+        assert loaded.to_json() == gate.to_json()
         with pytest.raises(td.errors.FileError, match="'toy_share', which is not"):
             td.Gate.load(tmp_path / "toy.json")
     finally:

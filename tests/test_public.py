@@ -18,7 +18,7 @@ FRAMEWORKS = {
 }  # fmt: skip
 
 
-def test_all_tells_the_truth():
+def test_all_lists_every_public_name():
     modules = {
         name
         for name, value in vars(td).items()
@@ -101,7 +101,7 @@ def test_torch_is_pinned_once(root):
 
 
 def test_every_extra_that_a_message_names_exists(root):
-    """What `missing_package` tells people to install can be installed."""
+    """The packages that `missing_package` names can be installed."""
     text = (root / "pyproject.toml").read_text()
     extras = set(tomllib.loads(text)["project"]["optional-dependencies"])
     named = set()

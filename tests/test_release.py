@@ -1,4 +1,4 @@
-"""What is released says one version, needs no more than before, and is all listed."""
+"""A release has one version, no new dependencies, and lists all its files."""
 
 import re
 import tomllib

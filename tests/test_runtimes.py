@@ -1,4 +1,4 @@
-"""Rows that only rounding tells apart are decided alike, whatever runtime scores them.
+"""Rows that differ only by rounding are decided alike, in every runtime.
 
 Logits of quantised models and rounded probabilities hold many rows that are equal in
 exact arithmetic, such as a row and its permutation. Gates are calibrated on such rows
@@ -62,7 +62,7 @@ def rows_and_gates(grid, score):
 
 
 def check(grid, score, decide):
-    """Compare what `decide` makes of rows in single precision with what is right."""
+    """Compare decisions in single precision with the exact ones."""
     z, gates = rows_and_gates(grid, score)
     for gate, right in gates:
         with quiet("rel_u"):
