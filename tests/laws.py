@@ -172,7 +172,7 @@ def score_works_in_a_gate(entry, tmp_path):
     assert np.array_equal(gate.screen(new).accepted, doubts <= gate.threshold)
     gate.save(tmp_path / "gate.json")
     loaded = td.Gate.load(tmp_path / "gate.json")
-    assert np.array_equal(loaded.screen(new).scores, doubts)
+    assert np.array_equal(loaded.screen(new).doubts, doubts)
     assert np.array_equal(loaded.screen(new).accepted, gate.screen(new).accepted)
     watch = loaded.watch().update(new)
     assert watch.tests["accepted"].n == len(new)
@@ -214,7 +214,7 @@ def target_says_what_it_promises(target, value):
 def target_makes_a_gate(target, value):
     """The gate's certificate names the target; a gate that is trivial says why."""
     p = rows(3000)
-    gate = td.calibrate(p, **{target.name: value})
+    gate = td.calibrate(p, target={target.name: value})
     assert gate.certificate.target == {target.name: value}
     assert gate.certificate.guarantee == target.promised
     assert (gate.state == "threshold") or gate.certificate.trivial
@@ -240,7 +240,7 @@ def target_makes_a_gate(target, value):
 
 
 def target_survives_its_file(target, value, tmp_path):
-    gate = td.calibrate(rows(3000), **{target.name: value})
+    gate = td.calibrate(rows(3000), target={target.name: value})
     gate.save(tmp_path / "gate.json")
     loaded = td.Gate.load(tmp_path / "gate.json")
     assert loaded.to_json() == gate.to_json()
@@ -248,7 +248,7 @@ def target_survives_its_file(target, value, tmp_path):
 
 
 def target_is_watched(target, value):
-    gate = td.calibrate(rows(3000), **{target.name: value})
+    gate = td.calibrate(rows(3000), target={target.name: value})
     watch = gate.watch().update(rows(500, seed=9))
     watched = target.promised and target.fraction is not None
     assert (target.name in watch.tests) == watched
@@ -334,7 +334,7 @@ def engine_maps_to_the_same_decisions(engine, source, tmp_path):
     p = source.read()
     decisions = gate.screen(p)
     table = pl.read_parquet(output)
-    assert np.array_equal(table["score"].to_numpy(), decisions.scores)
+    assert np.array_equal(table["score"].to_numpy(), decisions.doubts)
     assert np.array_equal(table["accepted"].to_numpy(), decisions.accepted)
     assert np.array_equal(table["predicted"].to_numpy(), decisions.predicted)
     added = ("predicted", "score", "accepted")

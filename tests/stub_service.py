@@ -74,10 +74,10 @@ class Service(ThreadingHTTPServer):
         else:
             rows = getattr(td.Predictions, f"from_{kind}")([row[kind]])
         decisions = self.gate.screen(rows)
-        doubt = float(decisions.scores[0])
+        doubt = float(decisions.doubts[0])
         response = {
             "id": id,
-            "predicted": row.get("predicted", int(decisions.predicted[0])),
+            "predicted": row.get("predicted", decisions.to_frame()["predicted"][0]),
             "doubt": doubt if np.isfinite(doubt) else str(doubt),
             "accepted": bool(decisions.accepted[0]),
             "version": 1,

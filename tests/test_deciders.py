@@ -70,7 +70,7 @@ def test_numpy(kind):
         def decide(at, gate=gate, score=score):
             with quiet(score):
                 decisions = gate.screen(rows[at], kind="logits")
-            return decisions.scores, decisions.accepted
+            return decisions.doubts, decisions.accepted
 
         check(one_by_one(kind, decide), score, kind, t, state)
 
@@ -161,7 +161,7 @@ def test_the_torch_doctor(kind):
 
         def decide(at, doctor=doctor, gate=gate):
             decisions = doctor.screen(tensor(kind)[at], gate, quiet=True)
-            return decisions.scores, decisions.accepted
+            return decisions.doubts, decisions.accepted
 
         check(one_by_one(kind, decide), score, kind, t, state)
 

@@ -18,8 +18,7 @@ from trustdoctor import engines, files, gates, metrics
 from trustdoctor.arrays import as_features
 from trustdoctor.cli import make_app
 from trustdoctor.gates import NO_OUTCOME, Cut, Rule, Target
-from trustdoctor.metrics.areas import Area
-from trustdoctor.metrics.bootstrap import Moments
+from trustdoctor.metrics import Area, Influences
 
 
 def spread(logits, *, temperature=1.0):
@@ -205,7 +204,9 @@ def test_every_command_takes_all_of_them(tmp_path):
                 "screen", new_rows, "--gate", gate, "--features", "f_",
                 "--engine", engine, "-o", out,
             )  # fmt: skip
-            threshold = td.calibrate(p, score=entry, toy_share=0.5).threshold
+            threshold = td.calibrate(
+                p, score=entry, target={"toy_share": 0.5}
+            ).threshold
             decided = pl.read_parquet(out)
             assert np.array_equal(decided["score"], entry(new))
             assert np.array_equal(decided["accepted"], entry(new) <= threshold)
@@ -216,7 +217,7 @@ def test_gates_made_with_plugins_loaded_load_without_them(tmp_path):
     gate = td.calibrate(laws.rows(900), frr=0.1)
     assert "toy_share" in gate.certificate.observed
     gate.save(tmp_path / "gate.json")
-    td.calibrate(laws.rows(900), toy_share=0.5).save(tmp_path / "toy.json")
+    td.calibrate(laws.rows(900), target={"toy_share": 0.5}).save(tmp_path / "toy.json")
     del gates.TARGETS["toy_share"]
     try:
         loaded = td.Gate.load(tmp_path / "gate.json")
@@ -234,11 +235,11 @@ def test_a_metric_of_somebody_else_is_evaluated_with_its_interval(reverse, monke
     """Area under accuracy against coverage: one less the area under risk."""
     aurc = metrics.AREAS["aurc"]
 
-    def moments(counts):
-        area = aurc.moments(counts)
-        return Moments(1 - area.value, area.variance, -area.third)
+    def influences(counts):
+        area = aurc.influences(counts)
+        return Influences(1 - area.value, -area.of_errors, -area.of_correct)
 
-    area = Area(moments, correct_matters=False)
+    area = Area(influences, correct_matters=False)
     monkeypatch.setitem(metrics.AREAS, "toy_area", area)
     formula = lambda counts, points: 1 - td.aurc(counts)  # noqa: E731
     monkeypatch.setitem(metrics.RANK_METRICS, "toy_area", formula)

@@ -15,13 +15,16 @@ from trustdoctor import errors
 from trustdoctor._version import __version__ as __version__
 from trustdoctor.adapters.endpoint import Endpoint
 from trustdoctor.evaluation import (
+    Benchmark,
     Comparison,
     Evaluation,
     Protocols,
     Tally,
+    benchmark,
     compare,
     evaluate,
     evaluate_perturbed,
+    evaluate_scores,
     label_quality,
 )
 from trustdoctor.gates import (
@@ -111,6 +114,7 @@ __all__ = [
     "SIRC",
     "TARGETS",
     "Answers",
+    "Benchmark",
     "Cascade",
     "Certificate",
     "Client",
@@ -150,6 +154,7 @@ __all__ = [
     "aupr",
     "aurc",
     "auroc",
+    "benchmark",
     "beta",
     "brier",
     "calibrate",
@@ -169,6 +174,7 @@ __all__ = [
     "errors",
     "evaluate",
     "evaluate_perturbed",
+    "evaluate_scores",
     "expected",
     "frr_at_trr",
     "gen",
@@ -195,3 +201,8 @@ __all__ = [
     "trr_at_frr",
     "tune",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return what users need, without the rooms that it is made of."""
+    return sorted([*__all__, "__version__"])

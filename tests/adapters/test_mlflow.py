@@ -147,7 +147,7 @@ def test_an_estimator_and_its_gate_decide_as_the_gate_does(answers, digits, gate
     table, info = answers["estimator"]
     screened = gates["estimator"].screen(fitted.predict_proba(new), kind="probs")
     assert table["predicted"].tolist() == fitted.predict(new).tolist()
-    assert table["doubt"].tolist() == screened.scores.tolist()
+    assert table["doubt"].tolist() == screened.doubts.tolist()
     assert table["accepted"].tolist() == screened.accepted.tolist()
     assert table.index.tolist() == new.index.tolist()
     assert 0 < screened.accepted.sum() < len(new)
@@ -167,7 +167,7 @@ def test_an_onnx_file_and_its_gate_decide_as_the_gate_does(
     p = predict(graph, digits[3].to_numpy())
     screened = gates["graph"].screen(p)
     assert table["predicted"].tolist() == NAMES[p.predicted].tolist()
-    assert table["doubt"].tolist() == screened.scores.tolist()
+    assert table["doubt"].tolist() == screened.doubts.tolist()
     assert table["accepted"].tolist() == screened.accepted.tolist()
     first = table["shortlist"][~screened.accepted].iloc[0]
     assert first.split(" | ")[0] == NAMES[p.predicted[~screened.accepted][0]]
@@ -186,7 +186,7 @@ def test_types_of_others_must_be_trusted(answers, digits, gates, stepped):
     named = "not scikit-learn's own: numpy.nan_to_num. If you trust them, pass"
     assert named in refused(fitted, gate)
     screened = gate.screen(fitted.predict_proba(digits[3]), kind="probs")
-    assert answers["with a step"][0]["doubt"].tolist() == screened.scores.tolist()
+    assert answers["with a step"][0]["doubt"].tolist() == screened.doubts.tolist()
 
 
 def test_nothing_is_pickled(answers, tmp_path):
@@ -220,7 +220,7 @@ def test_external_weights_of_an_onnx_file_come_along(store, tmp_path):
     (tmp_path / "beside").unlink()
     table = mlflow.pyfunc.load_model(info.model_uri).predict(rows)
     expected = gate.screen(rows.astype(float) @ weights, kind="logits")
-    np.testing.assert_allclose(table["doubt"], expected.scores, rtol=1e-4)
+    np.testing.assert_allclose(table["doubt"], expected.doubts, rtol=1e-4)
     assert store.exists()
 
 

@@ -105,13 +105,13 @@ def test_a_fitted_score_decides_as_in_python(name, kind, tmp_path, rng):
     new = td.Predictions.from_logits(z)
     expected = gate.screen(new)
     within = 1e-2 if kind == np.float16 else 1e-5
-    near = agree(doubt, accepted, expected.scores, gate.threshold, within=within)
+    near = agree(doubt, accepted, expected.doubts, gate.threshold, within=within)
     assert near <= 2 or kind == np.float16
     assert 0.05 < accepted.mean() < 0.95
     entry = onnx.load(tmp_path / "g.onnx").metadata_props[0]
     (tmp_path / "gate.json").write_text(entry.value)
     loaded = td.Gate.load(tmp_path / "gate.json").screen(new)
-    assert np.array_equal(loaded.scores, expected.scores)
+    assert np.array_equal(loaded.doubts, expected.doubts)
 
 
 def test_fitted_scores_of_probabilities(tmp_path, rng):

@@ -101,7 +101,7 @@ def test_a_calibrated_gate_lists_as_in_python(method, kind, tmp_path, rng):
         p, gate = calibrated(rng, classes, kind, method, **target)
         expected, short = gate.screen(p), gate.shortlist
         accepted, masks = guarded(gate, tmp_path, classes, kind)(p.logits)
-        apart = np.abs(expected.scores - gate.threshold) > 1e-5
+        apart = np.abs(expected.doubts - gate.threshold) > 1e-5
         assert np.array_equal(accepted[apart], expected.accepted[apart])
         near = np.abs(short.nonconformity(p.logits) - short.rule.threshold) < 1e-12
         certain = ~near.any(1) & apart

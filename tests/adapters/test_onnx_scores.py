@@ -13,7 +13,6 @@ from trustdoctor.adapters.onnx import export
 from trustdoctor.errors import InputError
 from trustdoctor.scores import find_logit_score
 from trustdoctor.tuning import FAMILY
-from trustdoctor.tuning.selection import find_member
 from trustdoctor.tuning.tuned_score import N_KNOTS
 
 KINDS = {np.float32: 1e-5, np.float64: 1e-9, np.float16: 1e-2}
@@ -103,7 +102,9 @@ def test_scores_with_parameters(name, kind, classes, tmp_path, rng):
 def fit(members, z):
     """A tuned score of some members: its knots are quantiles, made to rise."""
     p, at = td.Predictions.from_logits(z), np.linspace(0, 1, N_KNOTS)
-    knots = [np.quantile(find_member(name)(p).astype(float), at) for name in members]
+    knots = [
+        np.quantile(find_logit_score(name)(p).astype(float), at) for name in members
+    ]
     rising = np.stack(
         [
             member_knots + at * max(0.01, np.ptp(member_knots) / 20)
@@ -141,7 +142,9 @@ def test_a_tuned_score_of_one_member_is_that_member(name, tmp_path, rng):
     score = td.Tuned((name,), 99, 20, 59, "AUROC", none, none)
     z = awkward(5, np.float32, rng)
     expected = check(score, z, tmp_path, 1e-5)
-    assert np.array_equal(expected, find_member(name)(td.Predictions.from_logits(z)))
+    assert np.array_equal(
+        expected, find_logit_score(name)(td.Predictions.from_logits(z))
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -158,7 +161,7 @@ def test_an_exported_gate_of_auto_decides_alike(kind, tmp_path, rng):
     session = onnxruntime.InferenceSession(tmp_path / "g.onnx")
     (accepted,) = session.run(["accepted"], {"x": z})
     screened = gate.screen(td.Predictions.from_logits(z))
-    near = np.abs(screened.scores - gate.threshold) < KINDS[kind]
+    near = np.abs(screened.doubts - gate.threshold) < KINDS[kind]
     assert np.array_equal(accepted[~near], screened.accepted[~near])
     assert near.sum() <= (40 if kind is np.float16 else 1)
     assert 0.2 < accepted.mean() < 0.9

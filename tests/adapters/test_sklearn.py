@@ -49,9 +49,10 @@ def test_answers_are_those_of_the_estimator(rows):
     assert np.array_equal(model.predict_proba(new), plain.predict_proba(new))
     assert np.array_equal(model.decision_function(new), plain.decision_function(new))
     assert model.score(new, new_y) == plain.score(new, new_y)
-    scores, accepted, labels, *_ = model.predict_trusted(new)
+    screened = model.predict_trusted(new)
+    accepted, labels = screened.accepted, screened.predicted
     p = td.Predictions.from_probs(plain.predict_proba(new))
-    np.testing.assert_allclose(scores, td.alpha(p.logits))
+    np.testing.assert_allclose(screened.doubts, td.alpha(p.logits))
     assert np.array_equal(accepted, model.gate_.screen(p).accepted)
     assert np.array_equal(accepted, model.accept(new))
     accuracy, coverage = model.trusted_score(new, new_y)
@@ -86,11 +87,11 @@ def test_decision_values_count_as_logits(kind, rows):
     x, new, y, _ = rows
     model = TrustedClassifier(kind, score="margin", coverage=0.8).fit(x, y)
     z = model.decision_function(new)
-    np.testing.assert_allclose(model.predict_trusted(new).scores, td.margin(z))
+    np.testing.assert_allclose(model.predict_trusted(new).doubts, td.margin(z))
     assert not hasattr(model, "predict_proba")
     binary = TrustedClassifier(clone(kind), score="beta").fit(x, y > 0)
     value = np.abs(binary.decision_function(new))
-    np.testing.assert_allclose(binary.predict_trusted(new).scores, -value, atol=1e-12)
+    np.testing.assert_allclose(binary.predict_trusted(new).doubts, -value, atol=1e-12)
 
 
 def test_a_fitted_score_sits_behind_a_classifier(rows):
@@ -102,7 +103,7 @@ def test_a_fitted_score_sits_behind_a_classifier(rows):
     refitted = clone(model).set_params(estimator=plain).fit(new[100:], new_y[100:])
     screened = refitted.predict_trusted(x)
     p = td.Predictions.from_probs(plain.predict_proba(x))
-    np.testing.assert_allclose(screened.scores, score(p))
+    np.testing.assert_allclose(screened.doubts, score(p))
     assert np.array_equal(screened.accepted, refitted.gate_.screen(p).accepted)
     assert 0.5 < screened.accepted.mean() < 0.9
     assert refitted.gate_.score_name == "rel_u"
@@ -261,7 +262,7 @@ def test_the_errors_are_those_of_the_labels_given(rows):
     decisions = model.predict_trusted(new)
     assert np.array_equal(decisions.predicted, odd.predict(new))
     beta = TrustedClassifier(odd, score="beta", coverage=0.9, cv="prefit")
-    scores = beta.fit(new, new_y).predict_trusted(new).scores
+    scores = beta.fit(new, new_y).predict_trusted(new).doubts
     p = odd.predict_proba(new)[np.arange(len(new)), decisions.predicted.astype(int)]
     np.testing.assert_allclose(scores, np.log((1 - p) / p), rtol=1e-6, atol=1e-9)
     assert decisions.accepted.any()
@@ -521,7 +522,7 @@ def test_texts_go_through_a_pipeline():
     pipe = make_pipeline(CountVectorizer(), LogisticRegression())
     model = TrustedClassifier(pipe, coverage=0.5, cv=4).fit(texts, names)
     assert model.predict(["a good one"]).tolist() == ["yes"]
-    assert model.predict_trusted(texts).scores.shape == (80,)
+    assert model.predict_trusted(texts).doubts.shape == (80,)
 
 
 def test_votes_of_pairs_are_found_inside(rows):
@@ -565,8 +566,68 @@ def test_the_estimators_own_threshold_decides(cv):
         assert (decisions.predicted != probs.argmax(1)).any()
         assert np.array_equal(decisions.predicted, model.estimator_.predict(new))
         p = probs[np.arange(len(new)), decisions.predicted]
-        np.testing.assert_allclose(decisions.scores, np.log((1 - p) / p), rtol=1e-9)
+        np.testing.assert_allclose(decisions.doubts, np.log((1 - p) / p), rtol=1e-9)
         rows = td.Predictions.from_probs(probs, new_y, predicted=decisions.predicted)
         assert np.array_equal(gate.screen(rows).accepted, decisions.accepted)
         with pytest.raises(InputError, match="Choose beta"):
             TrustedClassifier(moved, score="alpha", cv=cv).fit(x, y)
+
+
+@pytest.mark.parametrize("groups", ["predicted", 0, "callable"])
+def test_groups_have_thresholds_of_their_own(groups):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 5))
+    x[:, 0] = rng.integers(0, 2, 4000)
+    y = (x[:, 1] + (0.3 + 1.2 * x[:, 0]) * rng.normal(size=4000) > 0).astype(int)
+    column = (lambda rows: rows[:, 0].astype(int)) if groups == "callable" else groups
+    new = x[:1000].copy()
+    if groups == 0:
+        x = x.astype(object)
+        x[:, 0], new = x[:, 0].astype(int), x[:1000]
+    model = TrustedClassifier(LogisticRegression(), risk=0.15, groups=column)
+    model.fit(x, y)
+    assert set(model.gate_.groups) == {0, 1}
+    thresholds = {group: t.threshold for group, t in model.gate_.groups.items()}
+    assert thresholds[0] != thresholds[1]
+    screened = model.predict_trusted(new)
+    of_row = screened.predicted if groups == "predicted" else new[:, 0].astype(int)
+    for group, threshold in model.gate_.groups.items():
+        rows = of_row == group
+        expected = screened.doubts[rows] <= threshold.threshold
+        if threshold.state == "threshold":
+            assert np.array_equal(screened.accepted[rows], expected)
+    if groups == "predicted":
+        assert "predicted" in model.gate_.grouped_by
+
+
+def test_the_score_is_chosen_on_rows_of_its_own(rows):
+    x, new, y, _ = rows
+    model = TrustedClassifier(LogisticRegression(), frr=0.2, score="auto", cv=3)
+    gate = model.fit(x, y).gate_
+    assert gate.certificate.n == len(x) - len(x) // 3
+    assert any(
+        "other rows set the threshold" in note for note in gate.certificate.notes
+    )
+    assert model.predict_trusted(new).accepted.any()
+
+
+class NeverFitted(LogisticRegression):
+    def fit(self, *_):
+        pytest.fail("the parameters are wrong, and it was fitted")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"risk": 2}, "risk between 0 and 1"),
+        ({"score": "beauty"}, "expected a score out of"),
+        ({"shortlist": {"odd": 1}}, "options of a shortlist"),
+        ({"target": {"beauty": 0.1}}, "expected a target out of"),
+        ({"confidence": 90}, "confidence"),
+        ({"groups": "predicted", "shortlist": 0.9}, "without groups"),
+    ],
+)
+def test_bad_parameters_fail_before_anything_is_fitted(rows, options, match):
+    x, _, y, _ = rows
+    with pytest.raises(InputError, match=match):
+        TrustedClassifier(NeverFitted(), **options).fit(x, y)

@@ -188,6 +188,34 @@ def test_a_pipeline_knows_when_to_be_silent(text_folder, texts, state):
     assert single["label"] == answers[0]["label"]
 
 
+def test_a_pipeline_is_calibrated_from_texts_and_labels(text_folder, texts):
+    model, tokenizer = load_folder(text_folder)
+    pipe = transformers.pipeline(
+        "text-classification", model=model, tokenizer=tokenizer
+    )
+    p = predict(model, texts, processor=tokenizer, quiet=True)
+    names = [model.config.id2label[k] for k in range(p.n_classes)]
+    labels = [names[k] for k in p.predicted]
+    labels[0] = next(name for name in names if name != labels[0])
+    trusted = TrustedPipeline.calibrate(pipe, texts, labels, coverage=0.5)
+    gate = trusted.gate
+    assert gate.classes == tuple(names)
+    assert gate.certificate.n == len(texts)
+    numbers = [names.index(name) for name in labels]
+    by_number = TrustedPipeline.calibrate(pipe, texts, numbers, coverage=0.5)
+    assert by_number.gate == gate
+    answers = trusted(texts)
+    doubts = trusted.predictions(texts)
+    assert [a["accepted"] for a in answers] == gate.screen(doubts).accepted.tolist()
+    renamed = td.Predictions.from_logits(p.logits, class_names=[*names[1:], "other"])
+    with pytest.raises(InputError, match=r"classes are .*, in this order"):
+        TrustedPipeline(pipe, td.calibrate(renamed, coverage=0.5))
+    with pytest.raises(InputError, match="pipeline of 7 classes"):
+        TrustedPipeline(pipe, td.Gate(0.0, "alpha", classes=7))
+    with pytest.raises(InputError, match="at least one row"):
+        TrustedPipeline.calibrate(pipe, [], [], coverage=0.5)
+
+
 def test_an_image_pipeline(image_folder, rng):
     model, processor = load_folder(image_folder)
     pipe = transformers.pipeline(

@@ -95,7 +95,7 @@ def test_screen(place, rows, run, tmp_path):
     assert completed.returncode == 0, completed.stderr
     expected = gate.screen(rows)
     with np.load(out) as screened:
-        assert (screened["score"] == expected.scores).all()
+        assert (screened["score"] == expected.doubts).all()
         assert (screened["accepted"] == expected.accepted).all()
 
 

@@ -113,7 +113,7 @@ def test_screening_is_the_same_in_memory_and_streamed(path, table, run, monkeypa
     in_memory, streamed = (pl.read_parquet(folder / f"{name}.parquet") for name in "ab")
     assert in_memory.equals(streamed)
     expected = td.Gate.load(gate).screen(predictions(table))
-    assert np.array_equal(in_memory["score"].to_numpy(), expected.scores)
+    assert np.array_equal(in_memory["score"].to_numpy(), expected.doubts)
     assert np.array_equal(in_memory["accepted"].to_numpy(), expected.accepted)
     completed = run(*command)
     assert completed.returncode == 2
@@ -201,8 +201,8 @@ def test_parameters_are_part_of_the_name(name, full_name, table, run, tmp_path):
         ("pnorm:q=4", "expected pnorm:p=2, got 'pnorm:q=4'"),
         ("pnorm:p=x", "expected a number as p of pnorm, got 'x'"),
         ("pnorm:", "expected pnorm:p=2, got 'pnorm:'"),
-        ("alpha:p=4", "expected alpha alone, got 'alpha:p=4'"),
-        ("alpha:temperature=2", "--temperature 2"),
+        ("alpha:p=4", "expected alpha:temperature=1, got 'alpha:p=4'"),
+        ("alpha:temperature=0", "expected a temperature above 0"),
         ("tuned", "must be fitted first"),
         ("tuned:p=4", "has no parameters"),
         ("nobody:p=4", "expected a score out of"),

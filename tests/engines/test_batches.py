@@ -100,7 +100,7 @@ def test_fitted_scores_decide_alike(name, path, train, batches, tmp_path):
     batches.clear()
     outcome, decisions = screened(path, gate, tmp_path / "out.parquet")
     assert len(batches) > 3, "the rows came at once"
-    assert (decisions["score"].to_numpy() == expected.scores).all()
+    assert (decisions["score"].to_numpy() == expected.doubts).all()
     assert (decisions["accepted"].to_numpy() == expected.accepted).all()
     assert outcome == td.Outcome.of_predictions(p, expected.accepted)
 
@@ -113,7 +113,7 @@ def test_groups_decide_alike(path, batches, tmp_path):
     batches.clear()
     outcome, decisions = screened(path, gate, tmp_path / "out.parquet")
     assert len(batches) > 3, "the rows came at once"
-    assert (decisions["score"].to_numpy() == expected.scores).all()
+    assert (decisions["score"].to_numpy() == expected.doubts).all()
     assert (decisions["accepted"].to_numpy() == expected.accepted).all()
     assert outcome == td.Outcome.of_predictions(p, expected.accepted)
 

@@ -131,7 +131,7 @@ def test_decisions_come_in_the_order_of_the_rows(
     assert outcome == td.Outcome.of_predictions(predictions(table), expected.accepted)
     if suffix == ".npz":
         with np.load(out) as decisions:
-            assert np.array_equal(decisions["score"], expected.scores)
+            assert np.array_equal(decisions["score"], expected.doubts)
         return
     read = {".csv": pl.read_csv, ".arrow": pl.read_ipc}.get(suffix, pl.read_parquet)
     files = [out] if suffix else sorted(out.rglob("*.parquet"))
@@ -140,7 +140,7 @@ def test_decisions_come_in_the_order_of_the_rows(
         assert decisions.select(table.columns).equals(table)
     assert decisions["id"].cast(pl.Int64).to_list() == list(range(ROWS))
     assert decisions["score"].cast(pl.Float32).to_numpy() == pytest.approx(
-        expected.scores
+        expected.doubts
     )
     assert decisions["accepted"].to_list() == expected.accepted.tolist()
 

@@ -67,7 +67,7 @@ def test_rows_are_kept_in_order_with_all_columns(big, tmp_path, suffix):
         decisions = pl.read_csv(out, schema_overrides=types)
     assert decisions.columns == [*table.columns, "predicted", "score", "accepted"]
     assert decisions["id"].equals(table["id"])
-    assert (decisions["score"].to_numpy() == expected.scores).all()
+    assert (decisions["score"].to_numpy() == expected.doubts).all()
     assert (decisions["accepted"].to_numpy() == expected.accepted).all()
     if suffix == ".parquet":
         assert decisions.drop("predicted", "score", "accepted").equals(table)

@@ -76,12 +76,9 @@ def test_scores_without_a_fit_are_judged_on_all_rows():
         assert c.n_errors < p.errors.sum() if fitted else c.n_errors == p.errors.sum()
     assert {candidates[name].n for name in ("knn", "rel_u", "fusion")} == {third}
     doubts = {"gen": td.gen(p), "noise": noise, "msp": td.msp(p)}
-    shown = {
-        line.split()[0]: line.split()[-1] for line in repr(comparison).splitlines()
-    }
-    assert {name: shown[name] for name in candidates} == {
-        n: str(c.n) for n, c in candidates.items()
-    }
+    table = comparison.to_frame()
+    shown = dict(zip(table["score"], table["n"], strict=True))
+    assert shown == {name: c.n for name, c in candidates.items()}
     doubts |= {name: tied(doubts[name]) for name in ("gen", "msp")}
     for name, scores in doubts.items():
         judged = candidates[name]
@@ -127,7 +124,9 @@ def test_it_names_its_rows_as_the_command_line_does():
     text_lines = repr(comparison).splitlines()
     assert text_lines[0] == comparison.rows_sentence() == first
     assert "the fitted ones 300 rows fit them, 300 select" in first
-    assert " ".join(text_lines[1].split()) == "score passes AUROC against msp on rows"
+    assert " ".join(text_lines[1].split()) == (
+        "score passes AUROC AUROC against msp FRR@95TRR against msp on rows"
+    )
     assert "on rows" in capture.get()
 
 
@@ -372,7 +371,7 @@ def test_from_advice_to_a_gate_on_the_command_line(kind, tmp_path):
     run("screen", tmp_path / "new.npz", "--gate", tmp_path / "gate.json", "-o", out)
     with np.load(out) as written:
         assert np.array_equal(written["accepted"], decided.accepted)
-        np.testing.assert_allclose(written["score"], decided.scores, rtol=1e-12)
+        np.testing.assert_allclose(written["score"], decided.doubts, rtol=1e-12)
     run(
         "calibrate", tmp_path / "more.npz", "--score", tmp_path / "score.safetensors",
         "--frr", 0.1, "-o", tmp_path / "again.json",

@@ -287,8 +287,10 @@ def test_two_scores_of_one_name_are_not_one(bundled):
     first_score, second_score = (td.RelU.fit(p, balance=b) for b in (0.5, 0.7))
     with pytest.raises(InputError, match="two different scores are called 'rel_u'"):
         td.evaluate(p, scores=[first_score, second_score])
-    with pytest.raises(InputError, match="expected temperature="):
-        td.evaluate(p, scores=[td.SCORES["alpha"].with_temperature(2.0)])
+    named = td.evaluate(p, scores={"half": first_score, "more": second_score})
+    assert list(named.scores) == ["half", "more"]
+    with pytest.raises(InputError, match="temperature=3 was given"):
+        td.evaluate(p, scores=["alpha:temperature=2"], temperature=3.0)
     twice = td.evaluate(p, scores=["alpha", "alpha", first_score])
     assert list(twice.scores) == ["alpha", "rel_u"]
 
@@ -299,3 +301,96 @@ def test_scores_with_a_fixed_temperature_are_scored_at_it(bundled):
     doubts = score_all(bundled, ["beta", "msp", warm])
     assert np.array_equal(doubts["alpha"], td.alpha(bundled, temperature=2.0))
     assert np.array_equal(doubts["beta"], td.beta(bundled))
+
+
+def test_scores_of_ones_own_are_measured_as_those_of_the_registry(bundled):
+    p = bundled[:1500]
+    by_name = td.evaluate(p, scores=["alpha", "energy"])
+    ours = td.evaluate_scores({"alpha": td.alpha(p), "energy": td.energy(p)}, p.errors)
+    for name in ("auroc", "frr_at_trr", "aurc", "augrc"):
+        for score in ("alpha", "energy"):
+            expected = by_name.scores[score][name]
+            assert ours.scores[score][name].value == pytest.approx(
+                expected.value, abs=1e-4
+            )
+    assert [(d.metric, d.first, d.second) for d in ours.differences] == [
+        ("auroc", "alpha", "energy"),
+        ("frr_at_trr", "alpha", "energy"),
+    ]
+    for wrong, match in (
+        ([1.0], "scores as a dict"),
+        ({}, "scores as a dict"),
+        ({"a": [1.0, 2.0], "b": [1.0]}, "2 of a, 1 of b"),
+        ({"a": [1.0, np.nan]}, "NaN"),
+    ):
+        with pytest.raises(InputError, match=match):
+            td.evaluate_scores(wrong, [True, False])
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["auroc", "aurc", "eaurc", "augrc", "aupr", "frr_at_trr", "risk_at_coverage"],
+)
+def test_a_difference_by_name_is_that_of_the_metric(bundled, metric):
+    evaluation = td.evaluate(bundled, scores=["alpha", "energy"])
+    gap = evaluation.difference("alpha", "energy", metric)
+    first, second = (evaluation.scores[n][metric].value for n in ("alpha", "energy"))
+    assert gap.value == pytest.approx(first - second, abs=1e-9)
+    assert gap.low < gap.value < gap.high
+    reverse = evaluation.difference("energy", "alpha", metric)
+    assert (reverse.low, reverse.high) == pytest.approx((-gap.high, -gap.low))
+    # Paired: narrower than the distance of two intervals, which ignores the pairing.
+    widths = [evaluation.scores[n][metric] for n in ("alpha", "energy")]
+    assert gap.high - gap.low < sum(e.high - e.low for e in widths)
+
+
+def test_differences_of_what_is_not_there_are_refused(bundled):
+    evaluation = td.evaluate(bundled[:500], scores=["alpha", "energy"])
+    with pytest.raises(InputError, match="two scores out of alpha, energy"):
+        evaluation.difference("alpha", "beauty")
+    with pytest.raises(InputError, match="metric out of auroc"):
+        evaluation.difference("alpha", "energy", "ece")
+    with pytest.raises(InputError, match="metrics out of auroc"):
+        evaluation.table(["ece"])
+
+
+def test_all_scores_and_named_settings(bundled):
+    p = bundled[:800]
+    everything = td.evaluate(p, scores="all")
+    assert set(everything.scores) == set(td.scores.available_scores(p))
+    settings = {"half": "alpha:temperature=0.5", "pnorm 4": "pnorm:p=4"}
+    named = td.evaluate(p, scores=settings)
+    assert list(named.scores) == list(settings)
+    cold = td.calibrate(p, score="alpha", temperature=0.5, frr=0.1)
+    assert td.calibrate(p, score="alpha:temperature=0.5", frr=0.1) == cold
+    assert np.array_equal(named.doubts["half"], td.alpha(p, temperature=0.5))
+
+
+def test_rows_outside_of_all_classes_are_errors(bundled, rng):
+    p = bundled[:1000]
+    outside = rng.normal(size=(300, p.n_classes))
+    mixed = td.evaluate(p.with_outside(outside), scores=["alpha"])
+    assert mixed.n_errors == p.errors.sum() + 300
+    doubts = np.append(td.alpha(p), td.alpha(td.Predictions.from_logits(outside)))
+    errors = np.append(p.errors, np.ones(300, bool))
+    assert mixed.scores["alpha"]["auroc"].value == pytest.approx(
+        td.auroc(doubts, errors), abs=1e-5
+    )
+    alone = td.evaluate(p, scores=["alpha"])
+    for name, estimate in alone.calibration.items():
+        assert mixed.calibration[name].value == pytest.approx(estimate.value, rel=1e-6)
+    assert "300 rows belong to no class" in " ".join(mixed.warnings)
+    assert mixed.least_doubtful_errors("alpha")[0]["label"] is not None
+    page = mixed.to_html()
+    assert "300 rows belong to no class" in page
+    assert td.compare(p.with_outside(outside)).n_errors == mixed.n_errors
+    with pytest.raises(InputError, match="true classes, and some rows belong to none"):
+        td.calibrate(p.with_outside(outside), frr=0.1, shortlist=0.9)
+
+
+def test_a_printed_evaluation_is_short_and_has_intervals(bundled):
+    text = repr(td.evaluate(bundled))
+    assert len(text.splitlines()) <= 10
+    assert text.count("[") >= 4 * 5
+    frame = td.evaluate(bundled).to_frame()
+    assert {"auroc_low", "aurc_high", "aupr_correct"} <= set(frame.columns)

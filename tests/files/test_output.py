@@ -55,7 +55,7 @@ def test_decisions_keep_the_other_columns_and_their_order(suffix, tmp_path):
     assert after.drop("predicted", "score", "accepted").equals(before)
     assert after["predicted"].to_list() == screened.predicted.tolist()
     assert after["accepted"].to_list() == [True, True, False]
-    assert after["score"].to_numpy() == pytest.approx(screened.scores)
+    assert after["score"].to_numpy() == pytest.approx(screened.doubts)
 
 
 def test_decisions_on_an_npz(tmp_path):
@@ -64,7 +64,7 @@ def test_decisions_on_an_npz(tmp_path):
     for name in ("out.npz", "out.csv"):
         write_decisions(tmp_path / name, source)
     with np.load(tmp_path / "out.npz") as out:
-        assert np.array_equal(out["score"], screened.scores)
+        assert np.array_equal(out["score"], screened.doubts)
         assert out["accepted"].tolist() == [True, True, False]
     assert read_table(tmp_path / "out.csv").columns == [
         "predicted",

@@ -97,8 +97,8 @@ def test_arrays_are_read_in_batches(tmp_path, save, kind):
     outcome = engines.screen(source, gate, out)
     expected = gate.screen(Predictions.from_logits(z, labels))
     with np.load(out) as decisions:
-        assert (decisions["score"] == expected.scores).all()
-        assert decisions["score"].dtype == expected.scores.dtype
+        assert (decisions["score"] == expected.doubts).all()
+        assert decisions["score"].dtype == expected.doubts.dtype
         assert (decisions["accepted"] == expected.accepted).all()
     assert outcome.accepted == expected.accepted.sum()
 

@@ -225,7 +225,7 @@ def check_alike(case: Case, line: str, at_once: str, by_batch: str) -> None:
 
 def check_decisions(way: str, decisions: Any, scores: Any, accepted: Any) -> None:
     """Report scores or decisions that differ from those of all rows at once."""
-    expected = np.asarray(decisions.scores)
+    expected = np.asarray(decisions.doubts)
     scores_again = np.asarray(scores).astype(expected.dtype)
     if len(expected) != len(scores_again):
         report(f"{way}: rows lost or made", f"{len(expected)} and {len(scores_again)}")
@@ -271,12 +271,12 @@ def check_rows(case: Case, rows: Any, decisions: Any) -> None:
     expected = called(lambda: make(values[1]))
     if refusal(expected):
         report("taken from a file alone", str(expected))
-    expected_scores = _gate(case).screen(expected).scores
+    expected_scores = _gate(case).screen(expected).doubts
     if len(expected_scores) != len(rows) or not np.allclose(
-        expected_scores, decisions.scores, 1e-4, 1e-4
+        expected_scores, decisions.doubts, 1e-4, 1e-4
     ):
         report(
-            "scores of other numbers", f"{expected_scores[:3]}, {decisions.scores[:3]}"
+            "scores of other numbers", f"{expected_scores[:3]}, {decisions.doubts[:3]}"
         )
 
 

@@ -256,7 +256,9 @@ def _gate(kind: str) -> td.Gate:
             read("logits"), score="entropy", coverage=0.6, groups="predicted"
         ),
         "fitted": lambda: td.calibrate(
-            read("logits"), score=td.Mahalanobis.fit(read("logits")), frr=0.2
+            read("logits"),
+            score=td.Mahalanobis.fit(read("logits"), space="logits"),
+            frr=0.2,
         ),
         "confidence": lambda: td.calibrate(read("confidence"), frr=0.2),
         "threshold": lambda: td.Gate(-0.5, td.SCORES["alpha"].with_temperature(2.0)),
@@ -295,4 +297,4 @@ def state(kind: str, name: str = "saved.json") -> bytes:
 
 @cache
 def fitted() -> bytes:
-    return saved(td.Mahalanobis.fit(read("logits")))
+    return saved(td.Mahalanobis.fit(read("logits"), space="logits"))

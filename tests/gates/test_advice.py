@@ -220,7 +220,7 @@ def test_without_labels_another_value_is_named(rng):
     rows = td.Predictions.from_logits(rng.normal(size=(500, 3)))
     gate = td.calibrate_unlabelled(rows, risk=0.01)
     assert decides_nothing(gate)
-    setting, share = advised(advise_unlabelled(rows, risk=0.01))
+    setting, share = advised(advise_unlabelled(rows, {"risk": 0.01}))
     coverage = td.calibrate_unlabelled(rows, **setting).screen(rows).accepted.mean()
     assert round(100 * coverage) == share
 

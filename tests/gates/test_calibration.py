@@ -251,9 +251,9 @@ def test_certain_errors_make_reject_all(rng):
         ({"risk": 0.1, "method": "magic"}, "magic"),
         ({"frr": 0.1, "confidence": 90}, "confidence"),
         ({"risk": 0.1, "min_coverage": 0}, "min_coverage"),
-        ({"frr": 0.1, "score": "alpha"}, "its gate has no score"),
-        ({"frr": 0.1, "temperature": 2.0}, "its gate has no score"),
-        ({"beauty": 0.1}, "expected a target out of frr, trr"),
+        ({"target": {"beauty": 0.1}}, "expected a target out of frr, trr"),
+        ({"frr": 0.1, "target": {"frr": 0.1}}, "Name each target once"),
+        ({"target": 0.1}, "expected target as a dict"),
         ({"frr": 0.1, "groups": [1]}, "one per row"),
     ],
 )

@@ -208,7 +208,7 @@ NONSENSE = [
     ({"frr": [0.1, 0.2], "trr": [0.8, 0.9]}, "coverage; got frr and trr"),
     ({"cost": [2, 3]}, "a single target out of"),
     ({"threshold": [0.1, 0.2]}, "a single target out of"),
-    ({"nonsense": [0.1, 0.2]}, "a single target out of"),
+    ({"target": {"nonsense": [0.1, 0.2]}}, "a single target out of"),
     ({"frr": [0.1, 0.2], "mode": "expectation"}, "several values share the confidence"),
 ]
 

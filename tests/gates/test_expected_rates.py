@@ -62,7 +62,7 @@ def test_an_accuracy_that_no_temperature_gives_is_refused():
 
 def test_unlabelled_mistakes_are_refused():
     z = td.Predictions.from_logits([[1.0, 0.0], [2.0, 0.0]])
-    for options in ({}, {"frr": 0.1, "trr": 0.9}, {"cost": 3}, {"beauty": 0.5}):
+    for options in ({}, {"frr": 0.1, "trr": 0.9}, {"target": {"cost": 3}}):
         with pytest.raises(InputError, match="expected one target out of frr, trr"):
             td.calibrate_unlabelled(z, **options)
     with pytest.raises(InputError, match="expected frr between 0 and 1"):

@@ -56,7 +56,7 @@ def test_a_small_fitted_score_is_embedded_in_the_file(fitted):
     loaded = td.Gate.load(path)
     assert loaded.score.digest == gate.score.digest
     p = laws.rows(200, seed=5)
-    assert np.array_equal(loaded.screen(p).scores, gate.screen(p).scores)
+    assert np.array_equal(loaded.screen(p).doubts, gate.screen(p).doubts)
 
 
 @reversed_scores
@@ -70,7 +70,7 @@ def test_a_large_one_goes_into_a_separate_file(tmp_path, monkeypatch):
     assert len((tmp_path / "gate.json").read_text()) < 3000
     new = laws.rows(200, seed=5)
     loaded = td.Gate.load(tmp_path / "gate.json")
-    assert np.array_equal(loaded.screen(new).scores, gate.screen(new).scores)
+    assert np.array_equal(loaded.screen(new).doubts, gate.screen(new).doubts)
     td.KNN.fit(laws.rows(900, seed=3), k=5).save(beside)
     with pytest.raises(FileError, match="was changed: the digest is another"):
         td.Gate.load(tmp_path / "gate.json")
@@ -161,4 +161,4 @@ def test_a_save_that_fails_leaves_the_gate_that_was_there(tmp_path, monkeypatch)
         second.save(path)
     new = laws.rows(200, seed=5)
     loaded = td.Gate.load(path)
-    assert np.array_equal(loaded.screen(new).scores, first.screen(new).scores)
+    assert np.array_equal(loaded.screen(new).doubts, first.screen(new).doubts)

@@ -81,4 +81,4 @@ def test_an_array_is_screened_only_as_the_declared_kind(rng):
     )
     assert np.array_equal(by_logits.accepted, by_probs.accepted)
     assert np.array_equal(by_logits.predicted, z.argmax(1))
-    np.testing.assert_allclose(by_logits.scores, by_probs.scores, rtol=1e-9)
+    np.testing.assert_allclose(by_logits.doubts, by_probs.doubts, rtol=1e-9)

@@ -54,7 +54,7 @@ ASKS = {
     "compare": lambda p, v: td.compare(p, confidence=v),
     "evaluate": lambda p, v: td.evaluate(p, scores=["alpha"], confidence=v),
     "evaluate's temperature": lambda p, v: td.evaluate(p, temperature=v),
-    "tune": lambda p, v: td.tune(p, for_={"risk": v}),
+    "tune": lambda p, v: td.tune(p, risk=v),
     "exponent": lambda _, v: td.SCORES["gen"].with_parameters(exponent=v),
     "watch": lambda _, v: GATE.watch(level=v),
     "watch's noise": lambda _, v: GATE.watch(label_noise=v),

@@ -68,7 +68,7 @@ def split(is_labelled, most=2000):
 def test_it_is_tune_and_calibrate_by_hand(target, options, p):
     gate = td.calibrate(p, score="auto", **target, **options)
     choosing, calibrating = split(p.has_label)
-    score = td.tune(p[choosing], for_=target)
+    score = td.tune(p[choosing], **(target or {}))
     assert len(score.members) > 1
     if isinstance(options.get("groups"), np.ndarray):
         options = options | {"groups": options["groups"][calibrating]}
@@ -222,7 +222,7 @@ def test_one_score_that_is_best_is_named_as_itself(rng, tmp_path):
     gate = td.calibrate(p, score="auto", trr=0.9)
     gate.save(tmp_path / "gate.json")
     assert td.Gate.load(tmp_path / "gate.json") == gate
-    at = td.confusion(gate.screen(p).scores, p.errors, threshold=gate.threshold)
+    at = td.confusion(gate.screen(p).doubts, p.errors, threshold=gate.threshold)
     assert at.frr < 0.01
     assert at.trr > 0.88
 
@@ -272,7 +272,7 @@ def test_a_temperature_is_refused(temperature, p):
         ({"cost": 0.5}, "expected cost at least 1"),
         ({"frr": 0.1, "confidence": 3}, "expected confidence between 0 and 1"),
         ({"frr": 0.1, "method": "grid"}, "for risk alone"),
-        ({"beauty": 1}, "expected a target out of"),
+        ({"target": {"beauty": 1}}, "expected a target out of"),
         ({"frr": 0.1, "groups": np.zeros(7, int)}, "expected groups as 3000"),
     ],
     ids=str,
@@ -298,7 +298,7 @@ def test_a_target_of_somebody_else_works(p, monkeypatch):
         "share", "{}%", "Some.", {"": Rule("A quantile.", cut)}, promised=False
     )
     monkeypatch.setitem(TARGETS, "share", share)
-    gate = td.calibrate(p, score="auto", share=0.8)
+    gate = td.calibrate(p, score="auto", target={"share": 0.8})
     assert gate.score_name == "tuned"
     assert "for AUROC." in gate.certificate.notes[-2]
 
@@ -349,7 +349,7 @@ def test_promises_hold_as_often_as_they_must(target, benchmark_splits):
     wrong, broken, at_least = fresh.errors, 0, td.TARGETS[name].at_least
     for drawn in rows:
         gate = td.calibrate(drawn, score="auto", **target)
-        at = td.confusion(gate.screen(fresh).scores, wrong, threshold=gate.threshold)
+        at = td.confusion(gate.screen(fresh).doubts, wrong, threshold=gate.threshold)
         if gate.state != "threshold":
             continue
         share, denominator = td.TARGETS[name].fraction(at)

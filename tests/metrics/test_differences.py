@@ -105,7 +105,7 @@ def test_the_law_counts_a_row_more_that_lowers_the_mean(n, weight, sign, rng):
         values = np.append(apart, unseen)
         mean = np.average(values, weights=weights)
         true = moments_of_influences(mean, (values, weights))
-        law = differences._PlacementDifferences(
+        law = differences._RowDifferences(
             first, second, has_few_rows=has_few_rows
         ).moments(sign)
         for name in ("value", "variance", "third"):

@@ -320,7 +320,7 @@ def test_scores_of_true_logits_are_for_models_that_answer_by_themselves():
     cascade = Cascade.calibrate(logits, labels, **options, combine="own")
     assert cascade.score == "energy"
     assert np.array_equal(
-        cascade.screen(logits).scores[cascade.screen(logits).passes == 1],
+        cascade.screen(logits).doubts[cascade.screen(logits).passes == 1],
         td.energy(logits[cascade.asked[0]])[cascade.screen(logits).passes == 1],
     )
 
@@ -333,8 +333,8 @@ GOOD = {"risk": 0.1, "costs": [0, 1, 12]}
     [
         ({"risk": None}, "one promise for the whole cascade, .* got none"),
         ({"joint": 0.1}, "one promise .* got risk, joint"),
-        ({"risk": None, "frr": 0.1}, "out of risk, joint, trr, got frr"),
-        ({"nothing": 1}, "expected a target out of .*'nothing'"),
+        ({"risk": None, "target": {"frr": 0.1}}, "out of risk, joint, trr, got frr"),
+        ({"target": {"nothing": 1}}, "expected a target out of .*'nothing'"),
         ({"risk": 0}, "risk between 0 and 1"),
         ({"risk": 1}, "risk between 0 and 1"),
         ({"risk": 5}, "risk between 0 and 1"),

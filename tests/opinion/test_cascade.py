@@ -142,11 +142,11 @@ def test_files_in_the_wrong_order_are_refused(tmp_path):
         paths.append(tmp_path / f"{name}.parquet")
         table.write_parquet(paths[-1])
     cascade = Cascade(("small", "large"), (-2.0, -1.0), (0, 1, 10))
-    expected = cascade.screen(predictions).scores.tolist()
-    assert cascade.screen(paths).scores.tolist() == expected
+    expected = cascade.screen(predictions).doubts.tolist()
+    assert cascade.screen(paths).doubts.tolist() == expected
     with pytest.raises(InputError, match=r"expected small .* got large"):
         cascade.screen(paths[::-1])
     with pytest.raises(InputError, match=r"expected small .* got large"):
         cascade.screen(paths[1:])
     renamed = paths[1].rename(tmp_path / "new rows.parquet")
-    assert cascade.screen([paths[0], renamed]).scores.tolist() == expected
+    assert cascade.screen([paths[0], renamed]).doubts.tolist() == expected

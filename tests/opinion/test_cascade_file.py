@@ -59,7 +59,7 @@ def test_written_cascades_are_read_again(kind, tmp_path):
     assert to_json(loaded) == path.read_text()
     stages = [SMALL, LARGE][: len(cascade.stages)]
     decisions, decisions_again = cascade.screen(stages), loaded.screen(stages)
-    for name in ("scores", "accepted", "predicted", "passes", "costs", "goes_to"):
+    for name in ("doubts", "accepted", "predicted", "passes", "costs", "goes_to"):
         assert np.array_equal(getattr(decisions, name), getattr(decisions_again, name))
     if cascade.shortlist is not None:
         assert np.array_equal(decisions.shortlist, decisions_again.shortlist)

@@ -56,7 +56,7 @@ def test_only_rows_in_doubt_are_asked_about_and_once(server, tmp_path):
     server.requests.clear()
     decisions_by_file = two.screen([small(), repeated], **options)
     assert not server.requests
-    np.testing.assert_array_equal(decisions_by_file.scores, decisions.scores)
+    np.testing.assert_array_equal(decisions_by_file.doubts, decisions.doubts)
 
 
 def test_other_choices_are_refused_before_any_call(server):

@@ -70,7 +70,7 @@ def test_gates_are_made_and_used_on_batches(opinions_on_rows):
         ask.screen(loader(IMAGES, LABELS), gate),
     )
     np.testing.assert_allclose(
-        screened_batches.scores, screened_rows.scores, rtol=1e-4, atol=1e-5
+        screened_batches.doubts, screened_rows.doubts, rtol=1e-4, atol=1e-5
     )
     assert np.array_equal(screened_batches.accepted, screened_rows.accepted)
     assert np.array_equal(screened_batches.passes, screened_rows.passes)
@@ -79,7 +79,7 @@ def test_gates_are_made_and_used_on_batches(opinions_on_rows):
         screened_batches.predictions.errors, opinions_on_rows.predictions.errors
     )
     assert screened_rows.predictions.labels is None
-    assert len(ask.screen(loader(IMAGES), gate).scores) == 300
+    assert len(ask.screen(loader(IMAGES), gate).doubts) == 300
     checks = ask.check(loader(IMAGES, LABELS))
     for batched, at_once in zip(checks, ask.check(IMAGES, LABELS), strict=True):
         assert (batched.name, batched.keep) == (at_once.name, at_once.keep)

@@ -12,7 +12,7 @@ from trustdoctor.predictions import Predictions
 
 INF = np.inf
 N = 240
-FIELDS = ("scores", "accepted", "predicted", "passes", "costs", "goes_to")
+FIELDS = ("doubts", "accepted", "predicted", "passes", "costs", "goes_to")
 
 
 def world(kind, stages=2, classes=4, seed=0, n=N):
@@ -159,7 +159,7 @@ def test_the_order_of_the_rows_does_not_matter(kind):
     single_rows = [
         cascade.screen([stage[[row]] for stage in predictions]) for row in range(20)
     ]
-    assert [decisions.scores[0] for decisions in single_rows] == full.scores[
+    assert [decisions.doubts[0] for decisions in single_rows] == full.doubts[
         :20
     ].tolist()
 
@@ -209,7 +209,7 @@ def test_stages_that_cannot_settle_a_row_are_not_asked():
 
 def test_at_minus_infinity_none_stops_and_at_infinity_all_do():
     certain, _ = world("certain")
-    assert np.isneginf(Cascade(("a",), (0.0,), (0, 1)).screen(certain[:1]).scores).all()
+    assert np.isneginf(Cascade(("a",), (0.0,), (0, 1)).screen(certain[:1]).doubts).all()
     none_stop = Cascade(names(2), (-INF, 0.0), costs(2)).screen(certain)
     assert set(none_stop.passes.tolist()) == {2}
     all_stop = Cascade(names(2), (INF, 0.0), costs(2)).screen(certain)
@@ -267,7 +267,7 @@ def test_what_it_says_are_predictions_with_names_ids_and_labels():
     assert isinstance(decisions, Cascaded)
     assert p.class_names == names
     assert p.labels.tolist() == labels.tolist()
-    assert np.array_equal(p.predicted, decisions.predicted)
+    assert np.array_equal(p.predicted_names, decisions.predicted)
     first = decisions.passes == 1
     assert np.array_equal(p.logits[first], predictions[0].logits[first])
     assert p.from_probabilities  # a mean of log-probabilities has no logits
@@ -286,7 +286,8 @@ def test_classes_in_another_order_are_matched_by_name():
             Predictions.from_logits(predictions[1].logits, class_names="xyz"),
         ]
     )
-    assert np.array_equal(np.array(order)[other.predicted], plain.predicted)
+    numbers = [("x", "y", "z").index(name) for name in other.predicted]
+    assert np.array_equal(numbers, plain.predicted)
     assert np.array_equal(other.accepted, plain.accepted)
     with pytest.raises(InputError, match=r"classes of the cascade's .* got 'w'"):
         cascade.screen(
@@ -335,8 +336,8 @@ def test_a_scikit_learn_model_with_a_function():
     from sklearn.tree import DecisionTreeClassifier
 
     tree = DecisionTreeClassifier(max_depth=3).fit(ROWS * 0.7, fixed(ROWS).argmax(1))
-    predictions = [
-        Predictions.from_probs(tree.predict_proba(ROWS)),
+    predictions = [  # the names that the tree declares
+        Predictions.from_probs(tree.predict_proba(ROWS), class_names=["0", "1", "2"]),
         Predictions.from_logits(fixed(ROWS)),
     ]
     cascade = middle(predictions)
@@ -365,7 +366,7 @@ def test_networks_are_asked_in_eval_mode_and_left_as_they_were(tmp_path):
     full = cascade.screen(predictions)
     lazy = cascade.screen([net, fixed, path], data=ROWS, batch_size=32)
     assert net.training
-    np.testing.assert_allclose(lazy.scores, full.scores, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(lazy.doubts, full.doubts, rtol=1e-4, atol=1e-5)
     assert (lazy.accepted == full.accepted).mean() > 0.98
 
 

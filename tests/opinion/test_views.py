@@ -75,8 +75,11 @@ def test_noise_is_scaled_to_the_columns_and_the_same_in_any_batch():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(InputError, match="1, 5 or 9"):
-        image_views(3)
+    for n in (0, -1, 2.5, "3"):
+        with pytest.raises(InputError, match="1 view or more"):
+            image_views(n)
+    with pytest.raises(InputError, match="layout out of"):
+        image_views(3, layout="CHW")
     for images in (np.zeros((2, 3)), [np.zeros((3, 4, 4))]):
         with pytest.raises(InputError, match="expected images NCHW"):
             image_views(1)[0](images)
@@ -102,3 +105,14 @@ def test_mistakes_are_named():
         table_views(np.array([["a"], ["b"]]))
     with pytest.raises(InputError, match="rows of 2 columns"):
         table_views(np.eye(2))[0](np.eye(3))
+
+
+def test_any_number_of_views_is_a_prefix_of_more():
+    names = [view.name for view in image_views(20)]
+    assert len(set(names)) == 20
+    for n in (1, 3, 5, 9, 17):
+        assert [view.name for view in image_views(n)] == names[:n]
+    assert names[9:11] == ["flip right 2 times", "down 2 times"]
+    twice = {view.name: view for view in image_views(17, shift=1)}
+    shifted = image_views(9, shift=2)[2](IMAGES)
+    assert np.array_equal(twice["down 2 times by 1"](IMAGES), shifted)

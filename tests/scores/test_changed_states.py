@@ -78,8 +78,8 @@ def test_changed_numbers_are_refused_or_score(name, change, tmp_path):
                 screened = gate.screen(p)
         except (FileError, InputError):
             continue
-        assert screened.scores.shape == (50,)
-        assert not np.isnan(screened.scores).any(), key
+        assert screened.doubts.shape == (50,)
+        assert not np.isnan(screened.doubts).any(), key
 
 
 @pytest.mark.parametrize(

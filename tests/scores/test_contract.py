@@ -50,7 +50,7 @@ def test_a_declared_exception_to_permutation_is_real(name):
     p = laws.rows()
     score = td.SCORES[name].fit(p, **td.SCORES[name].fit_options[-1])
     if name == "mahalanobis":
-        score = td.Mahalanobis.fit(p)  # on logits
+        score = td.Mahalanobis.fit(p, space="logits")
     turned = laws.with_logits(p, p.logits[:, ::-1])
     assert (np.abs(score(turned) - score(p)) > 1e-6).any()
 

@@ -155,13 +155,14 @@ def test_predictions_are_scored_by_what_they_hold(rng):
         score = Mahalanobis.fit(p, space=space)
         assert score.needs == {needs}
         assert np.array_equal(score(p), score.function(rows))
-    score = Mahalanobis.fit(p, space="features")
+    score = Mahalanobis.fit(p)
+    assert score.space == "features"
     assert np.array_equal(score(p), score.function(rows[:, :2]))
     with pytest.raises(InputError, match="needs features"):
         score(Predictions.from_logits(rows))
     probs = Predictions.from_probs(softmax(rows, axis=1))
     with pytest.raises(InputError, match="needs true logits"):
-        Mahalanobis.fit(p)(probs)
+        Mahalanobis.fit(p, space="logits")(probs)
     with pytest.raises(InputError, match="needs true logits"):
         Mahalanobis.fit(probs)
 

@@ -299,8 +299,8 @@ def test_parameters_are_added_to_those_that_were_set():
 
 
 REFUSED = {
-    "alpha:": "expected alpha alone, got 'alpha:'",
-    "msp:p=2": "expected msp alone, got 'msp:p=2'",
+    "alpha:": "expected alpha:temperature=1, got 'alpha:'",
+    "msp:p=2": "expected msp:temperature=1, got 'msp:p=2'",
     "rel_u:p=2": "rel_u has no parameters, got 'rel_u:p=2'",
     "confidence:p=2": "confidence has no parameters, got 'confidence:p=2'",
     "pnorm:": "expected pnorm:p=2, got 'pnorm:'",
@@ -319,8 +319,8 @@ REFUSED = {
     "pnorm:p=101": "expected p from 1 to 100, got 101",
     "normalised_alpha:t=0": "expected t from 0.001 to 1000, got 0",
     "gen:exponent=2": "expected an exponent in (0, 1], got 2",
-    "alpha:temperature=2": "Give it by itself: temperature=2, or --temperature 2",
-    "pnorm:p=4,temperature=2": "Give it by itself: temperature=2",
+    "alpha:temperature=0": "expected temperature above 0",
+    "pnorm:p=4,temperature=two": "expected a number as temperature of pnorm",
     "nothing:p=2": "expected a score out of alpha, ",
     ":p=2": "expected a score out of alpha, ",
 }
@@ -393,7 +393,7 @@ def test_a_gate_keeps_the_parameters(name, rows, table, run, tmp_path):
     gate.save(path)
     loaded = td.Gate.load(path)
     assert loaded == gate
-    assert np.array_equal(loaded.screen(rows).scores, score(rows))
+    assert np.array_equal(loaded.screen(rows).doubts, score(rows))
     assert loaded.watch().update(rows).tests["accepted"].n == len(rows)
     other = tmp_path / "other.json"
     completed = run("calibrate", table, "--score", name, "--frr", 0.1, "-o", other)

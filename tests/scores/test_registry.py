@@ -6,9 +6,8 @@ import pytest
 import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.kernels import _native
-from trustdoctor.scores import find_score, score_all, score_together
+from trustdoctor.scores import find_logit_score, find_score, score_all, score_together
 from trustdoctor.tuning import FAMILY
-from trustdoctor.tuning.selection import find_member
 
 
 @pytest.fixture
@@ -19,7 +18,7 @@ def rows(rng):
 @pytest.mark.parametrize("available", [True, False])
 def test_scores_together_are_the_scores_alone(available, rows, monkeypatch):
     monkeypatch.setattr(_native, "available", available and _native.available)
-    scores = [find_member(name) for name in (*FAMILY, "msp", "alpha", "msp")]
+    scores = [find_logit_score(name) for name in (*FAMILY, "msp", "alpha", "msp")]
     together = score_together(rows, scores)
     assert len(together) == len(scores)
     for score, doubts in zip(scores, together, strict=True):

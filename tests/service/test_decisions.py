@@ -27,7 +27,7 @@ def test_answers_are_the_gates(served, gate, rows):
     decisions = served.decide({"rows": request_rows})["rows"]
     expected = gate.screen(np.asarray(rows.logits, float)[:300], kind="logits")
     assert [row["id"] for row in decisions] == [row["id"] for row in request_rows]
-    assert [row["doubt"] for row in decisions] == expected.scores.tolist()
+    assert [row["doubt"] for row in decisions] == expected.doubts.tolist()
     assert [row["accepted"] for row in decisions] == expected.accepted.tolist()
     assert [row["predicted"] for row in decisions] == expected.predicted.tolist()
     assert {row["version"] for row in decisions} == {1}

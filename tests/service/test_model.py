@@ -137,8 +137,8 @@ def test_a_guarded_model_is_decided_on_as_it_decides(make, shortlist, tmp_path, 
     session = onnxruntime.InferenceSession(tmp_path / "guarded.onnx")
     doubt, accepted = session.run(["doubt", "accepted"], {"x": x})
     screened = gate.screen(td.Predictions.from_logits(returned))
-    assert np.allclose(screened.scores, doubt, atol=1e-5)
-    near = np.abs(screened.scores - gate.threshold) < 1e-5
+    assert np.allclose(screened.doubts, doubt, atol=1e-5)
+    near = np.abs(screened.doubts - gate.threshold) < 1e-5
     assert np.array_equal(screened.accepted[~near], accepted[~near])
 
 

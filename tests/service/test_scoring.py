@@ -45,11 +45,13 @@ def screen(gate, kind, values, **more):
 
 def check(scored: ScoredRows, expected, names=None):
     """Compare with what `gate.screen` says."""
-    assert scored.doubts == np.asarray(expected.scores, float).tolist()
+    assert scored.doubts == np.asarray(expected.doubts, float).tolist()
     assert scored.accepted == np.asarray(expected.accepted).tolist()
     predicted = np.asarray(expected.predicted).tolist()
     assert scored.predicted == (
-        predicted if names is None else [names[at] for at in predicted]
+        predicted
+        if names is None
+        else [at if isinstance(at, str) else names[at] for at in predicted]
     )
 
 
@@ -92,7 +94,7 @@ def test_confidence_and_doubt(kind):
     scored = screen(gate, kind, value[:50], predicted=["a"] * 50)
     expected = gate.screen(make(value[:50]))
     assert scored.accepted == expected.accepted.tolist()
-    assert scored.doubts == np.asarray(expected.scores).tolist()
+    assert scored.doubts == np.asarray(expected.doubts).tolist()
     assert scored.predicted == ["a"] * 50
 
 

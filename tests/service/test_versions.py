@@ -88,7 +88,7 @@ def test_fitted_scores_travel_inside(served):
     values = np.asarray(draw_rows(50, 3).logits, float)
     decisions = served.decide({"logits": values.tolist()})["rows"]
     expected = gate.screen(values, kind="logits")
-    assert [decision["doubt"] for decision in decisions] == expected.scores.tolist()
+    assert [decision["doubt"] for decision in decisions] == expected.doubts.tolist()
 
 
 @pytest.mark.parametrize("change", ["file", "margins", "score", "digest", "list"])

@@ -9,12 +9,17 @@ from sklearn.metrics import roc_auc_score
 import trustdoctor as td
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.kernels import _native
-from trustdoctor.scores import contract, normalisation, registry, softmax
+from trustdoctor.scores import (
+    contract,
+    find_logit_score,
+    normalisation,
+    registry,
+    softmax,
+)
 from trustdoctor.tuning import FAMILY, selection
 from trustdoctor.tuning.selection import (
     CurveSection,
     cautious_gains,
-    find_member,
     section_for,
 )
 
@@ -178,25 +183,25 @@ def test_of_two_targets_the_first_that_is_listed_counts(rng):
         ({"coverage": 0.6, "risk": 0.1}, {"risk": 0.1}),
     ):
         assert section_for(pair, base, wrong) == section_for(first, base, wrong)
-    score = td.tune(rows(), for_={"frr": 0.1, "trr": 0.9})
+    score = td.tune(rows(), frr=0.1, trr=0.9)
     assert score.target == "frr 0.1, trr 0.9"
 
 
 @pytest.mark.parametrize("target", [None, {"trr": 0.9}, {"frr": 0.1}], ids=str)
 def test_the_best_by_hand_is_chosen(target):
     p = rows(800, seed=3)
-    base, wrong = find_member("msp")(p), p.errors
+    base, wrong = find_logit_score("msp")(p), p.errors
     section = section_for(target, base, wrong)
-    doubts = {name: find_member(name)(p) for name in FAMILY}
+    doubts = {name: find_logit_score(name)(p) for name in FAMILY}
     gains = cautious_gains(doubts.values(), base, wrong, section)
     gain_of = dict(zip(doubts, gains, strict=True))
-    score = td.tune(p, for_=target, average=1)
+    score = td.tune(p, **(target or {}), average=1)
     assert score.members == (max(gain_of, key=gain_of.get),)
     assert score.knots.shape == score.ranks.shape == (1, 0)
-    alone = find_member(score.members[0])
+    alone = find_logit_score(score.members[0])
     assert score.only_member == alone
     assert np.array_equal(score(p), alone(p))
-    several = td.tune(p, for_=target)
+    several = td.tune(p, **(target or {}))
     assert several.members[0] == score.members[0]
     assert (several.n, several.n_errors) == (800, wrong.sum())
     assert several.n_candidates == len(FAMILY) == len(set(FAMILY))
@@ -206,7 +211,7 @@ def test_the_order_of_the_rows_does_not_matter(rng):
     p = rows(600)
     mixed = p[rng.permutation(600)]
     for target in (None, {"trr": 0.9}, {"coverage": 0.8}, {"risk": 0.1}):
-        in_order, shuffled = (td.tune(q, for_=target) for q in (p, mixed))
+        in_order, shuffled = (td.tune(q, **(target or {})) for q in (p, mixed))
         assert in_order.members == shuffled.members
         np.testing.assert_allclose(in_order(p), shuffled(p), rtol=1e-12)
 
@@ -224,7 +229,7 @@ def test_the_order_of_rows_that_tie_does_not_matter(target, rng):
     sections = {section_for(target, base[o], wrong[o]) for o in orders(rng, 600)}
     assert len(sections) == 1
     rows = [td.Predictions.from_probs(votes[o], labels[o]) for o in orders(rng, 600)]
-    assert len({td.tune(p, for_=target).members for p in rows}) == 1
+    assert len({td.tune(p, **(target or {})).members for p in rows}) == 1
 
 
 def orders(rng, n):
@@ -246,36 +251,34 @@ ODD += [0, 0.95, "trr", ["trr"], ("trr",), {"trr"}]
 
 @pytest.mark.parametrize("target", ODD, ids=repr)
 def test_requests_without_a_choice_are_refused(target):
-    with pytest.raises(InputError, match=r"expected for_ .*trr=0\.95.* got"):
-        td.tune(rows(), for_=target)
+    with pytest.raises(InputError, match=r"expected a target .*trr=0\.95.* got"):
+        td.Tuned.fit(rows(), target=target)
 
 
-@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, 95, math.nan, "0.9", None, True])
+@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, 95, math.nan, "0.9", True])
 @pytest.mark.parametrize("name", ["risk", "trr", "joint", "frr", "coverage"])
 def test_a_rate_out_of_range_is_refused(name, value):
     for target in ({name: value}, {"risk": 0.1, "trr": 0.9, name: value}):
         with pytest.raises(InputError, match=f"expected .*{name}.* got"):
-            td.tune(rows(), for_=target)
+            td.tune(rows(), **(target or {}))
 
 
-@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, "5", None])
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, "5"])
 def test_a_cost_out_of_range_is_refused(value):
     with pytest.raises(InputError, match="cost") as refused:
-        td.tune(rows(), for_={"cost": value})
+        td.tune(rows(), cost=value)
     assert "between 0 and 1" not in str(refused.value)
 
 
 def test_numbers_of_numpy_are_numbers():
     p = rows()
     for plain, other in ((0.5, np.float32(0.5)), (0.5, np.float64(0.5))):
-        by_float, by_numpy = (
-            td.tune(p, for_={"trr": value}) for value in (plain, other)
-        )
+        by_float, by_numpy = (td.tune(p, trr=value) for value in (plain, other))
         assert (by_float.members, by_float.target) == (
             by_numpy.members,
             by_numpy.target,
         )
-    assert td.tune(p, for_={"cost": np.int64(5)}).target == "cost 5"
+    assert td.tune(p, cost=np.int64(5)).target == "cost 5"
 
 
 def rows_with(errors, correct):
@@ -316,25 +319,25 @@ def test_members_are_found_by_name():
     p = rows(50)
     for name in FAMILY:
         plain, _, warm = name.partition(":temperature=")
-        score = find_member(name)
+        score = find_logit_score(name)
         assert score.registered_name == plain.partition(":")[0]
         assert all(f"{n}={v:g}" in plain for n, v in score.parameters.items())
         assert score.temperature == (float(warm) if warm else 1)
-    doubts = find_member("alpha:temperature=0.5")(p)
+    doubts = find_logit_score("alpha:temperature=0.5")(p)
     np.testing.assert_allclose(doubts, td.alpha(2 * p.logits), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["knn", "tuned", "", "confidence", "pnorm:p=0.5"])
 def test_members_that_do_not_exist_are_named(name):
     with pytest.raises(InputError) as refused:
-        find_member(name)
+        find_logit_score(name)
     assert "temperature" not in str(refused.value)
 
 
 @pytest.mark.parametrize("warm", ["", "x", "0", "-1", "nan", "inf", "2:temperature=3"])
 def test_temperatures_of_members_that_make_no_sense_are_refused(warm):
     with pytest.raises(InputError, match="temperature"):
-        find_member(f"alpha:temperature={warm}")
+        find_logit_score(f"alpha:temperature={warm}")
 
 
 def counting(score, passes):

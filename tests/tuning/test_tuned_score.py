@@ -17,9 +17,8 @@ from trustdoctor.engines import Means, calibrate_files, find_engine, screen
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.files import find_source
 from trustdoctor.gates import CalibrationSketch
-from trustdoctor.scores import same_ranking
+from trustdoctor.scores import find_logit_score, same_ranking
 from trustdoctor.tuning import FAMILY
-from trustdoctor.tuning.selection import find_member
 from trustdoctor.tuning.tuned_score import N_KNOTS
 
 TARGETS = [None, {"trr": 0.95}, {"frr": 0.1}, {"risk": 0.1}, {"coverage": 0.8}]
@@ -60,7 +59,8 @@ def score():
 def mixed(names, p):
     """A tuned score of any members, its knots drawn by hand."""
     knots = [
-        np.linspace(*np.quantile(find_member(n)(p), [0, 1]), N_KNOTS) for n in names
+        np.linspace(*np.quantile(find_logit_score(n)(p), [0, 1]), N_KNOTS)
+        for n in names
     ]
     ranks = np.tile(
         np.linspace(0, 1, N_KNOTS) ** 2 + np.arange(N_KNOTS) / 64, (len(names), 1)
@@ -72,7 +72,7 @@ def test_it_is_the_mean_rank_by_hand(score, rng):
     p = lengths_are_noise(rng, 300)
     rank_sums = np.zeros(300)
     for name, knots, ranks in zip(score.members, score.knots, score.ranks, strict=True):
-        for i, x in enumerate(find_member(name)(p).astype(float)):
+        for i, x in enumerate(find_logit_score(name)(p).astype(float)):
             k = int(np.clip(np.searchsorted(knots, x) - 1, 0, N_KNOTS - 2))
             share = (x - knots[k]) / (knots[k + 1] - knots[k])
             rank_sums[i] += ranks[k] + share * (ranks[k + 1] - ranks[k])
@@ -83,7 +83,7 @@ def test_ranks_are_shares_of_the_rows_that_chose(rng):
     p = lengths_are_noise(rng, 2000)
     score = td.tune(p)
     for name, knots, ranks in zip(score.members, score.knots, score.ranks, strict=True):
-        below = np.searchsorted(np.sort(find_member(name)(p)), knots) / 2000
+        below = np.searchsorted(np.sort(find_logit_score(name)(p)), knots) / 2000
         np.testing.assert_allclose(ranks, below, atol=2e-3)
     assert (score(p) >= -1e-9).all()
     assert (score(p) <= 1 + 1e-9).all()
@@ -111,7 +111,7 @@ def new(z, labels=None):
 def test_it_rises_with_each_member(rng):
     p = lengths_are_noise(rng, 400)
     score = mixed(FAMILY, p)
-    doubts = np.stack([find_member(name)(p) for name in FAMILY])
+    doubts = np.stack([find_logit_score(name)(p) for name in FAMILY])
     total = score(p)
     above = (doubts[:, :, None] >= doubts[:, None, :]).all(0)  # in all of them
     assert above.sum() > 2000
@@ -148,7 +148,7 @@ def test_certain_rows_and_ties_can_choose(rng):
     p = td.Predictions.from_probs(votes, labels)
     assert np.isneginf(td.alpha(p)).any()
     for target in TARGETS:
-        score = td.tune(p, for_=target, average=3)
+        score = td.tune(p, **(target or {}), average=3)
         doubts = score(p)
         assert not np.isnan(doubts).any()
         same = votes[:, None] == votes
@@ -211,8 +211,8 @@ def test_one_score_alone_is_kept_too(tmp_path, rng):
         tuned = td.Tuned((name,), 300, 50, 59, "trr 0.9", none, none)
         tuned.save(tmp_path / "s.safetensors")
         loaded = td.load_score(tmp_path / "s.safetensors")
-        assert np.array_equal(loaded(p), find_member(name)(p))
-        assert same_ranking(loaded, find_member(name))
+        assert np.array_equal(loaded(p), find_logit_score(name)(p))
+        assert same_ranking(loaded, find_logit_score(name))
         gate = td.calibrate(p, score=loaded, coverage=0.5)
         gate.save(tmp_path / "gate.json")
         assert td.Gate.load(tmp_path / "gate.json") == gate
@@ -251,7 +251,7 @@ def test_scores_travel_to_other_processes(score, rng):
     p = lengths_are_noise(rng, 400)
     for travelling in (
         score,
-        *map(find_member, ("pnorm:p=4", "normalised_alpha:p=4,t=0.1")),
+        *map(find_logit_score, ("pnorm:p=4", "normalised_alpha:p=4,t=0.1")),
     ):
         expected = td.calibrate(p, score=travelling, frr=0.2)
         counted = CalibrationSketch(travelling)
@@ -283,7 +283,7 @@ def test_files_are_screened_alike_in_memory_and_streamed(score, suffix, tmp_path
         out = tmp_path / f"out{k}.parquet"
         screen(source, gates[0], out, means=means)
         table_out = pl.read_parquet(out)
-        assert np.array_equal(table_out["score"].to_numpy(), expected.scores)
+        assert np.array_equal(table_out["score"].to_numpy(), expected.doubts)
         assert np.array_equal(table_out["accepted"].to_numpy(), expected.accepted)
 
 
@@ -371,7 +371,7 @@ def test_two_classes_have_one_ranking(target):
         rng = np.random.default_rng(seed)
         z = 3 * rng.normal(size=(600, 2))
         wrong = rng.random(600) < 0.5 * np.exp(-abs(z[:, 0] - z[:, 1]) / 2)
-        score = td.tune(new(z, (z.argmax(1) + wrong) % 2), for_=target)
+        score = td.tune(new(z, (z.argmax(1) + wrong) % 2), **(target or {}))
         assert score.members == ("msp",)
         assert score.verdict().endswith("it stays msp.")
         assert f"600 rows with {wrong.sum()} errors" in score.verdict()
@@ -386,13 +386,13 @@ def test_probabilities_of_two_classes_have_one_ranking_whatever_the_errors(targe
         p = td.Predictions.from_probs(
             np.stack([first_class, 1 - first_class], 1), rng.random(400) < 0.5
         )
-        assert td.tune(p, for_=target).members == ("msp",)
+        assert td.tune(p, **(target or {})).members == ("msp",)
 
 
 def gain(score, rows):
     """In AUROC over softmax response, by scikit-learn, certain rows apart."""
     tuned_area, baseline_area = (
-        roc_auc_score(rows.errors, s(rows)) for s in (score, find_member("msp"))
+        roc_auc_score(rows.errors, s(rows)) for s in (score, find_logit_score("msp"))
     )
     return tuned_area - baseline_area
 
@@ -413,7 +413,7 @@ def test_where_softmax_response_is_best_little_is_lost():
 def test_a_length_that_is_noise_is_taken_out(target):
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        score = td.tune(lengths_are_noise(rng), for_=target)
+        score = td.tune(lengths_are_noise(rng), **(target or {}))
         assert score.members[0].startswith(("normalised", "pnorm"))
         assert gain(score, lengths_are_noise(rng, 4000)) > 0.03
         assert "chose" in score.verdict()
@@ -424,7 +424,7 @@ def test_a_length_that_is_noise_is_taken_out(target):
 def test_an_informative_length_is_left_in(target):
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        score = td.tune(lengths_are_all(rng), for_=target)
+        score = td.tune(lengths_are_all(rng), **(target or {}))
         assert not any(n.startswith(("normalised", "pnorm")) for n in score.members)
         assert gain(score, lengths_are_all(rng, 4000)) > -0.001
 

@@ -169,7 +169,7 @@ def plugin():
             **options,
         )  # fmt: skip
         registered.append(td.register_target(target))
-        return calibrated(toy=0.5)
+        return calibrated(target={"toy": 0.5})
 
     yield register
     for target in registered:

@@ -80,7 +80,7 @@ class Decider:
         if batch.num_rows:
             p = to_predictions(batch, self.columns)
             screened = self.gate.screen(p)
-            scores, accepted = screened.scores, screened.accepted
+            scores, accepted = screened.doubts, screened.accepted
             if screened.shortlist is not None:
                 lists = describe_lists(screened.shortlist, p)
         else:

@@ -125,7 +125,7 @@ class Guarded:
         screened = self._gate.screen(p)
         columns = {
             "predicted": p.predicted if classes is None else classes[p.predicted],
-            "doubt": screened.scores,
+            "doubt": screened.doubts,
             "accepted": screened.accepted,
         }
         if screened.shortlist is not None:

@@ -8,7 +8,8 @@ tests/adapters/test_hostile_models.py tries them one by one.
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from scipy import special
 
 from trustdoctor import envelope
 from trustdoctor.errors import FileError, InputError, missing_package
-from trustdoctor.gates import Gate
-from trustdoctor.predictions import Predictions
+from trustdoctor.gates import Gate, TargetValue, calibrate, requested_targets
+from trustdoctor.predictions import Predictions, plain_name
 from trustdoctor.progress import Tell
+from trustdoctor.scores import Score, find_score
 
 try:
     import torch
@@ -75,6 +77,9 @@ WEIGHT_INDEX = "model.safetensors.index.json"
 class TrustedPipeline:
     """Wraps a text- or image-classification pipeline; adds a doubt and a decision.
 
+    Make one with `TrustedPipeline.calibrate`, from labelled texts or images, or around
+    a gate that you have.
+
     Parameters
     ----------
     pipe : transformers pipeline
@@ -108,20 +113,87 @@ class TrustedPipeline:
                 "Change model.config.id2label."
             )
             raise InputError(message)
+        trained = gate.classes if isinstance(gate.classes, tuple) else None
+        if trained is not None and trained != tuple(map(plain_name, names)):
+            message = (
+                f"expected a pipeline whose classes are {', '.join(trained)}, in this "
+                f"order, as in the gate's calibration, got {', '.join(names)}."
+            )
+            raise InputError(message)
+        if isinstance(gate.classes, int) and gate.classes != len(names):
+            message = (
+                f"expected a pipeline of {gate.classes} classes, as in the gate's "
+                f"calibration, got {len(names)}."
+            )
+            raise InputError(message)
         self.pipe, self.gate = pipe, gate
 
-    def __call__(self, inputs: Any, **options: Any) -> Any:
-        """Answer one input, or a list of them."""
+    @classmethod
+    def calibrate(  # noqa: PLR0913 - options, by keyword only
+        cls,
+        pipe: Any,
+        inputs: Sequence[Any],
+        labels: Any,
+        *,
+        risk: TargetValue = None,
+        frr: TargetValue = None,
+        trr: TargetValue = None,
+        joint: TargetValue = None,
+        coverage: TargetValue = None,
+        cost: float | None = None,
+        target: Mapping[str, TargetValue] | None = None,
+        score: str | Score | None = None,
+        confidence: float = 0.9,
+        batch_size: int = 32,
+        **options: Any,
+    ) -> "TrustedPipeline":
+        """Calibrate a gate on labelled texts or images, and put it behind a pipeline.
+
+        Parameters
+        ----------
+        pipe : transformers pipeline
+        inputs : sequence
+            Texts, or images, that the model was not trained on.
+        labels : array (n,)
+            Their classes: numbers, or the model's names for them.
+        risk, frr, trr, joint, coverage, cost, target, score, confidence
+            As in `trustdoctor.calibrate`.
+        batch_size : int
+        options
+            For the tokenizer, as when the pipeline is called: `max_length`, ... Give
+            the pipeline the same ones later.
+        """
+        targets = requested_targets(
+            target,
+            risk=risk,
+            frr=frr,
+            trr=trr,
+            joint=joint,
+            coverage=coverage,
+            cost=cost,
+        )
+        # An accept-all gate checks the pipeline before the model runs on every row.
+        unscreened = cls(pipe, Gate(math.inf, find_score("alpha"), state="accept-all"))
+        p = unscreened.predictions(
+            inputs, labels=labels, batch_size=batch_size, **options
+        )
+        gate = calibrate(p, target=targets, score=score, confidence=confidence)
+        return cls(pipe, gate)
+
+    def predictions(
+        self, inputs: Sequence[Any], *, labels: Any = None, **options: Any
+    ) -> Predictions:
+        """Return the logits of texts or images, as the pipeline's model gives them."""
         if "top_k" in options or "function_to_apply" in options:
             message = (
                 "the gate needs the logits of all classes: leave top_k and "
                 "function_to_apply out."
             )
             raise InputError(message)
-        single = isinstance(inputs, (str, dict)) or not isinstance(inputs, Iterable)
-        rows = [inputs] if single else list(inputs)
+        rows = list(inputs)
         if not rows:
-            return []
+            message = "expected at least one row, got none."
+            raise InputError(message)
         if self.pipe.tokenizer is not None:
             options.setdefault("truncation", True)
             options.setdefault(
@@ -133,14 +205,23 @@ class TrustedPipeline:
         for i, answer in enumerate(answers):
             for class_answer in answer:
                 logits[i, names.index(class_answer["label"])] = class_answer["score"]
-        p = Predictions.from_logits(logits)
+        return Predictions.from_logits(logits, labels, class_names=names)
+
+    def __call__(self, inputs: Any, **options: Any) -> Any:
+        """Answer one input, or a list of them."""
+        single = isinstance(inputs, (str, dict)) or not isinstance(inputs, Iterable)
+        rows = [inputs] if single else list(inputs)
+        if not rows:
+            return []
+        p = self.predictions(rows, **options)
         screened = self.gate.screen(p)
-        probs = special.softmax(logits, axis=1).max(1)
+        names = class_names(self.pipe.model)
+        probs = special.softmax(p.logits, axis=1).max(1)
         decisions = [
             {
                 "label": names[k],
                 "score": float(probs[i]),
-                "doubt": float(screened.scores[i]),
+                "doubt": float(screened.doubts[i]),
                 "accepted": bool(screened.accepted[i]),
             }
             for i, k in enumerate(p.predicted)

@@ -79,7 +79,7 @@ class ReviewFile:
         content = {
             "id": rows.ids,
             **({} if names is None else {"predicted": names}),
-            "score": screened.scores,
+            "score": screened.doubts,
             "accepted": screened.accepted,
             "label": [None] * len(rows),
         }

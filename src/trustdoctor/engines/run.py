@@ -408,7 +408,7 @@ class BatchScreen:
         names = None if self.keeps_predicted else predictions.predicted_names
         if names is not None:
             added["predicted"] = names.astype(str) if names.dtype == object else names
-        added |= {"score": decisions.scores, "accepted": decisions.accepted}
+        added |= {"score": decisions.doubts, "accepted": decisions.accepted}
         lists = decisions.shortlist
         if lists is not None:
             added[SHORTLIST] = describe_lists(lists, predictions)

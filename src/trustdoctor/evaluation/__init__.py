@@ -13,8 +13,9 @@ from trustdoctor.evaluation.evaluations import (
     DEFAULT_SCORES,
     Evaluation,
     EvaluationSettings,
-    default_scores,
     evaluate,
+    evaluate_scores,
+    named_scores,
 )
 from trustdoctor.evaluation.label_checks import (
     check_labels,
@@ -26,6 +27,7 @@ from trustdoctor.evaluation.label_checks import (
     score_and_check_labels,
 )
 from trustdoctor.evaluation.label_counts import LabelCounts, LabelReport
+from trustdoctor.evaluation.model_benchmark import Benchmark, benchmark
 from trustdoctor.evaluation.protocols import (
     Protocols,
     evaluate_logits,
@@ -35,6 +37,7 @@ from trustdoctor.evaluation.tally import Tally
 
 __all__ = [
     "DEFAULT_SCORES",
+    "Benchmark",
     "CandidateResult",
     "ClusteredErrors",
     "Comparison",
@@ -46,19 +49,21 @@ __all__ = [
     "LabelReport",
     "Protocols",
     "Tally",
+    "benchmark",
     "better_score_sentence",
     "check_labels",
     "compare",
     "constant_scores",
     "count_labels",
-    "default_scores",
     "dominant_confusion",
     "evaluate",
     "evaluate_logits",
     "evaluate_perturbed",
+    "evaluate_scores",
     "gains_over",
     "is_constant",
     "label_quality",
+    "named_scores",
     "repeated_rows",
     "repeats",
     "reversed_note",

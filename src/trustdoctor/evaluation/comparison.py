@@ -24,6 +24,8 @@ from trustdoctor.metrics import (
     Estimate,
     Points,
     Ranking,
+    ResultTable,
+    Tabular,
     area_interval,
     auroc,
     auroc_difference,
@@ -44,6 +46,9 @@ from trustdoctor.scores import (
     same_ranking,
     score_all,
 )
+
+SHOWN_CANDIDATES = 6
+"""Candidates in a printed comparison: it is to stay within ten lines."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +91,8 @@ class CandidateResult:
     better: bool
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Tabular):
     """Every candidate score against softmax response on the same rows.
 
     Attributes
@@ -225,20 +230,39 @@ class Comparison:
         write_text(path, page)
         return Path(path)
 
-    def __repr__(self) -> str:
-        """Show the candidates as a small table, with the rows that test each."""
-        width = max(16, *(len(c.name) + 1 for c in self.candidates))
+    def table(self) -> ResultTable:
+        """Return the candidates, what each gains, and the rows that test it."""
         against = f"against {self.baseline}"
-        lines = [
-            self.rows_sentence(),
-            f"{'score':<{width}}{'passes':>7}{'AUROC':>8}{against:>24}{'on rows':>10}",
-        ]
+        columns = {
+            "score": "score",
+            "passes": "passes",
+            "auroc": "AUROC",
+            "auroc_gain": f"AUROC {against}",
+            "frr_change": f"FRR@{self.points.trr * 100:g}TRR {against}",
+            "n": "on rows",
+        }
+        rows = []
         for c in self.candidates:
-            area = (c.auroc.value or 0) * 100
-            gain = "" if c.name == self.baseline else c.auroc_gain.percent(sign=True)
-            line = f"{c.name:<{width}}{c.passes:>7g}{area:>8.2f}{gain:>24}{c.n:>10,}"
-            lines.append(line)
-        return "\n".join([*lines, self.verdict()])
+            is_baseline = c.name == self.baseline
+            rows.append(
+                {
+                    "score": c.name,
+                    "passes": c.passes,
+                    "auroc": c.auroc,
+                    "auroc_gain": None if is_baseline else c.auroc_gain,
+                    "frr_change": None if is_baseline else c.frr_change,
+                    "n": c.n,
+                }
+            )
+        return ResultTable(columns, rows, frozenset({"auroc_gain", "frr_change"}))
+
+    def __repr__(self) -> str:
+        """Show the verdict and the best candidates, with the rows that test each."""
+        table = self.table()
+        shown = replace(table, rows=table.rows[:SHOWN_CANDIDATES])
+        more = len(table.rows) - len(shown.rows)
+        rest = [f"and {more} more: to_frame() has all"] if more > 0 else []
+        return "\n".join([self.rows_sentence(), shown.to_text(), *rest, self.verdict()])
 
 
 def compare(  # noqa: PLR0913 - options, by keyword only

@@ -54,8 +54,9 @@ class DominantConfusion:
         unnamed = predictions.correctness_only or not predictions.answers_known
         if unnamed or predictions.labels is None:
             return None
+        inside, p = ~predictions.outside, predictions.inside
         return dominant_confusion(
-            predictions.labels, predictions.predicted, accepted, predictions.class_names
+            p.labels, p.predicted, np.asarray(accepted)[inside], p.class_names
         )
 
     @classmethod

@@ -1,17 +1,24 @@
 """Differences between scores, and which score ranks errors clearly better."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
+from trustdoctor.errors import InputError
 from trustdoctor.kernels import map_threads
 from trustdoctor.metrics import (
+    AREAS,
     Estimate,
     PairedFrr,
+    Points,
+    Ranking,
+    area_difference,
     auroc_difference,
     few_note,
     frr_difference,
     normal_quantile,
+    paired_frr,
+    risk_difference,
 )
 from trustdoctor.scores import Score, same_ranking
 
@@ -30,15 +37,18 @@ class Difference(Estimate):
 
 
 def paired_differences(
-    scores: Sequence[Score], frr: dict[str, PairedFrr], *, confidence: float
+    scores: Mapping[str, Score | None],
+    frr: dict[str, PairedFrr],
+    *,
+    confidence: float,
 ) -> tuple[Difference, ...]:
     """Return AUROC and FRR at a TRR of each score less those of each later one.
 
     `frr` holds, by the score's name, its ranking and what its FRR leaves open.
     """
 
-    def compare(pair: tuple[Score, Score]) -> tuple[Difference, Difference]:
-        first, second = (score.name for score in pair)
+    def compare(pair: tuple[str, str]) -> tuple[Difference, Difference]:
+        first, second = pair
         rankings = frr[first].ranking, frr[second].ranking
         counts = rankings[0].counts
         note = few_note(int(counts.n_errors), int(counts.n_correct))
@@ -55,7 +65,7 @@ def paired_differences(
 
 
 def unpaired_differences(
-    scores: Sequence[Score], estimates: dict[str, dict[str, Estimate]]
+    scores: Mapping[str, Score | None], estimates: dict[str, dict[str, Estimate]]
 ) -> tuple[Difference, ...]:
     """Return the same from the estimates alone, where no rows are at hand.
 
@@ -65,8 +75,7 @@ def unpaired_differences(
     # Counts of each score alone do not tell which rows both rank high, so DeLong's
     # covariance (Biometrics, 1988) cannot be estimated.
     differences = []
-    for pair in distinct_pairs(scores):
-        a, b = (score.name for score in pair)
+    for a, b in distinct_pairs(scores):
         for metric in ("auroc", "frr_at_trr"):
             first, second = estimates[a][metric], estimates[b][metric]
             if first.value is None or second.value is None:
@@ -81,9 +90,40 @@ def unpaired_differences(
     return tuple(differences)
 
 
-def distinct_pairs(scores: Sequence[Score]) -> list[tuple[Score, Score]]:
-    """Return all pairs of scores but those that rank any rows alike."""
-    return [pair for pair in combinations(scores, 2) if not same_ranking(*pair)]
+def distinct_pairs(scores: Mapping[str, Score | None]) -> list[tuple[str, str]]:
+    """Return all pairs of names but those whose scores rank any rows alike.
+
+    None stands for scores of the user's own, of which nothing is known.
+    """
+    return [
+        (a, b)
+        for (a, first), (b, second) in combinations(scores.items(), 2)
+        if first is None or second is None or not same_ranking(first, second)
+    ]
+
+
+def ranking_difference(
+    metric: str, first: Ranking, second: Ranking, settings: tuple[Points, float]
+) -> Estimate:
+    """Return a metric of the first ranking less that of the second, paired."""
+    points, confidence = settings
+    if metric in AREAS:
+        gap = area_difference(metric, first, second, confidence=confidence)
+    elif metric == "risk_at_coverage":
+        coverage = points.coverage
+        gap = risk_difference(first, second, coverage=coverage, confidence=confidence)
+    elif metric == "frr_at_trr":
+        a, b = (
+            paired_frr(ranking, trr=points.trr, confidence=confidence)
+            for ranking in (first, second)
+        )
+        gap = frr_difference(a, b, first.wrong)
+    else:
+        names = ", ".join((*AREAS, "frr_at_trr", "risk_at_coverage"))
+        message = f"expected a metric out of {names}, got {metric!r}."
+        raise InputError(message)
+    note = few_note(int(first.counts.n_errors), int(first.counts.n_correct))
+    return replace(gap, note=note or gap.note)
 
 
 def _difference(metric: str, first: str, second: str, gap: Estimate) -> Difference:

@@ -1,14 +1,15 @@
 """All metrics of all scores on labelled predictions, with their intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from trustdoctor import envelope
-from trustdoctor.arrays import Array
+from trustdoctor.arrays import Array, as_errors, as_scores
 from trustdoctor.atomic import write_text
 from trustdoctor.errors import InputError
 from trustdoctor.evaluation.differences import (
@@ -16,6 +17,7 @@ from trustdoctor.evaluation.differences import (
     better_score_sentence,
     gains_over,
     paired_differences,
+    ranking_difference,
 )
 from trustdoctor.evaluation.duplicates import repeated_rows, repeats
 from trustdoctor.evaluation.label_checks import (
@@ -38,7 +40,9 @@ from trustdoctor.metrics import (
     PairedFrr,
     Points,
     Ranking,
+    ResultTable,
     Sketch,
+    Tabular,
     area_interval,
     aupr,
     calibration_terms,
@@ -47,7 +51,13 @@ from trustdoctor.metrics import (
     share,
     undefined,
 )
-from trustdoctor.predictions import Answers, Intake, Predictions, require_predictions
+from trustdoctor.predictions import (
+    OUTSIDE,
+    Answers,
+    Intake,
+    Predictions,
+    require_predictions,
+)
 from trustdoctor.progress import Tell
 from trustdoctor.scores import (
     SCORES,
@@ -55,13 +65,23 @@ from trustdoctor.scores import (
     Score,
     available_scores,
     find_score,
-    score_all,
+    score_together,
+    setting_name,
 )
+
+if TYPE_CHECKING:
+    import polars as pl
 
 DEFAULT_SCORES = ("alpha", "beta", "msp", "entropy", "energy")
 
 SOFTMAX = ("alpha", "beta")
 """The scores that confidence, ECE, Brier score and NLL are computed from."""
+
+ScoreSelection = Sequence[str | Score] | Mapping[str, str | Score] | str | None
+"""Scores to evaluate: a list, a dict by names of one's own, "all", or the default."""
+
+SHOWN_METRICS = ("auroc", "frr_at_trr", "aurc", "risk_at_coverage")
+"""The metrics of a printed evaluation."""
 
 _NO_VALUE = "some metrics need both right and wrong rows"
 _NO_INTERVAL = "no interval: all rows are right, or all are wrong"
@@ -86,8 +106,8 @@ class EvaluationSettings:
     confidence: float = 0.95
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Tabular):
     """All metrics of several scores on the same labelled rows, with intervals.
 
     Attributes
@@ -120,12 +140,16 @@ class Evaluation:
         The rows with a label, for charts and the page.
     doubts : dict of str to array (n,)
         The scores of the rows, for charts and the page.
+    errors : bool array (n,), or None
+        Which of the rows are wrong.
     streamed : bool
         Whether rows were counted in ranges of scores and not stored. Differences are
         then not paired: their intervals hold whatever the scores have in common, and
         are wider for it.
     labelled_rows : integer array, or None
         The numbers of the rows that have a label; None if all have.
+    roundings : dict of str to float
+        How far rounding may move each score.
     clustered_by : str
         The column within whose values errors are correlated; "" if there is none.
     clusters : array (n,), or None
@@ -152,7 +176,9 @@ class Evaluation:
     predictions: Predictions | None = field(default=None, repr=False, compare=False)
     streamed: bool = False
     doubts: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
+    errors: Array | None = field(default=None, repr=False, compare=False)
     labelled_rows: Array | None = field(default=None, repr=False, compare=False)
+    roundings: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
     clustered_by: str = ""
     clusters: Array | None = field(default=None, repr=False, compare=False)
 
@@ -162,10 +188,10 @@ class Evaluation:
         If the rows are stored, "least_doubtful_errors" lists those of each score.
         """
         no_rows: dict[str, Any] = {"predictions": None, "doubts": {}}
-        no_rows |= {"labelled_rows": None, "clusters": None}
+        no_rows |= {"errors": None, "labelled_rows": None, "clusters": None}
         # Without the rows first: asdict would copy them.
         content = asdict(replace(self, **no_rows))
-        for name in no_rows:
+        for name in (*no_rows, "roundings"):
             del content[name]
         if self.predictions is not None:
             content["least_doubtful_errors"] = {
@@ -257,11 +283,79 @@ class Evaluation:
         write_text(path, page)
         return Path(path)
 
-    def _repr_html_(self) -> str | None:
-        """Show the page in a notebook."""
-        from trustdoctor.report import frame
+    def table(self, metrics: Sequence[str] = SHOWN_METRICS) -> ResultTable:
+        """Return the metrics of each score, with their intervals.
 
-        return None if self.predictions is None else frame(str(self.to_html()))
+        Parameters
+        ----------
+        metrics : sequence of str
+            Names of the functions, as in `scores`.
+        """
+        columns = {"score": "score"}
+        columns |= {name: self._title(name) for name in metrics}
+        rows = [{"score": name, **values} for name, values in self.scores.items()]
+        return ResultTable(columns, rows)
+
+    def to_frame(self) -> "pl.DataFrame":
+        """Return all metrics in polars, as columns NAME, NAME_low and NAME_high."""
+        return self.table((*RANK_METRICS, "aupr_correct")).to_frame()
+
+    def _title(self, metric: str) -> str:
+        """Return a metric's name as papers write it, with its point of the curve."""
+        points = self.settings.points
+        titles = {
+            "auroc": "AUROC",
+            "aurc": "AURC",
+            "eaurc": "E-AURC",
+            "augrc": "AUGRC",
+            "aupr": "AUPR",
+            "aupr_correct": "AUPR of correct rows",
+            "frr_at_trr": f"FRR@{points.trr * 100:g}TRR",
+            "trr_at_frr": f"TRR@{points.frr * 100:g}FRR",
+            "risk_at_coverage": f"risk@{points.coverage * 100:g}cov",
+            "coverage_at_risk": f"cov@{points.risk * 100:g}risk",
+        }
+        if metric not in titles:
+            message = f"expected metrics out of {', '.join(titles)}, got {metric!r}."
+            raise InputError(message)
+        return titles[metric]
+
+    def difference(self, first: str, second: str, metric: str = "auroc") -> Estimate:
+        """Return a metric of one score less that of another, paired, with its interval.
+
+        Parameters
+        ----------
+        first, second : str
+            Two of `scores`.
+        metric : str
+            "auroc", "frr_at_trr", "aurc", "eaurc", "augrc", "aupr", "aupr_correct" or
+            "risk_at_coverage".
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> errors = rng.random(900) < 0.2
+        >>> good, weak = (rng.normal(size=900) + k * errors for k in (2, 1))
+        >>> evaluation = evaluate_scores({"good": good, "weak": weak}, errors)
+        >>> evaluation.difference("good", "weak", "aurc").high < 0
+        True
+        """
+        if self.errors is None:
+            self._stored_predictions()
+        assert self.errors is not None
+        unknown = [name for name in (first, second) if name not in self.scores]
+        if unknown:
+            names = ", ".join(self.scores)
+            message = f"expected two scores out of {names}, got {unknown[0]!r}."
+            raise InputError(message)
+        if self.errors.all() or not self.errors.any():
+            return Estimate(None, note=_NO_INTERVAL)
+        rankings = [
+            Ranking(self.doubts[name], self.errors, self.roundings.get(name, 0.0))
+            for name in (first, second)
+        ]
+        settings = self.settings.points, self.settings.confidence
+        return ranking_difference(metric, rankings[0], rankings[1], settings)
 
     def verdict(self, score: str | None = None) -> str:
         """Return in words what rejecting by a score does; by default the first.
@@ -319,28 +413,15 @@ class Evaluation:
         classes = f"{self.n_classes} classes, " if self.n_classes else ""
         lines = [
             f"Evaluation: {self.n:,} rows, {classes}{self.n_errors:,} errors, "
-            f"accuracy {percent_value(self.accuracy)}"
+            f"accuracy {self.accuracy.percent()}"
         ]
-        points = self.settings.points
-        columns = {
-            "auroc": "AUROC",
-            "frr_at_trr": f"FRR@{points.trr * 100:g}TRR",
-            "aurc": "AURC",
-            "risk_at_coverage": f"risk@{points.coverage * 100:g}cov",
-        }
-        width = max(10, *(len(name) + 1 for name in self.scores))
-        titles = "".join(f"{title:>14}" for title in columns.values())
-        lines.append(f"{'score':<{width}}{titles}")
-        for name, estimates in self.scores.items():
-            cells = "".join(f"{percent_value(estimates[c]):>14}" for c in columns)
-            lines.append(f"{name:<{width}}{cells}")
-        return "\n".join([*lines, self.verdict()])
+        return "\n".join([*lines, self.table().to_text(), self.verdict()])
 
 
 def evaluate(  # noqa: PLR0913 - options, by keyword only
     predictions: Predictions,
     *,
-    scores: Sequence[str | Score] | None = None,
+    scores: ScoreSelection = None,
     points: Points | None = None,
     temperature: float = 1.0,
     confidence: float = 0.95,
@@ -352,9 +433,12 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     ----------
     predictions : Predictions
         With labels; rows without one are left out.
-    scores : sequence of str or Score, optional
-        Names from `SCORES`, or fitted scores; by default alpha, beta, msp, entropy
-        and, for true logits, energy; for answers their confidence.
+    scores : sequence of str or Score, dict, or "all", optional
+        Names from `SCORES`, with parameters if you like ("pnorm:p=4",
+        "alpha:temperature=0.7"), or fitted scores; a dict gives them names of your own:
+        ``{"kNN 5": a, "kNN 50": b}``. By default alpha, beta, msp, entropy and, for
+        true logits, energy; for answers their confidence. "all": every score that needs
+        no fitting.
     points : Points, optional
         Where FRR@TRR, TRR@FRR, risk@coverage and coverage@risk are taken.
     temperature : float
@@ -380,28 +464,25 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     tell = progress or (lambda _share, _task: None)
     labelled = predictions.labelled("an evaluation")
     allowed, errors = available_scores(labelled), labelled.errors
-    used_scores = default_scores(scores, allowed)
-    tell(0.0, f"scoring {', '.join(score.name for score in used_scores)}")
+    scorers = named_scores(scores, allowed, temperature=temperature)
+    tell(0.0, f"scoring {', '.join(scorers)}")
     # alpha and beta come from the same pass: confidence and Brier score need them.
-    softmax = [name for name in SOFTMAX if name in allowed]
-    doubts = score_all(labelled, [*used_scores, *softmax], temperature=temperature)
-    rankings = []
-    for i, score in enumerate(used_scores):
-        tell(0.2 + 0.5 * i / len(used_scores), f"measuring {score.name}")
-        rankings.append(Ranking(doubts[score.name], errors, score.rounding))
-    measurements = {
-        score.name: measurement
-        for score, measurement in zip(
-            used_scores,
-            map_threads(lambda ranking: _measure(ranking, settings), rankings),
-            strict=True,
-        )
+    softmax = {
+        name: find_score(name, temperature=temperature)
+        for name in SOFTMAX
+        if name in allowed
     }
+    scored = score_together(labelled, [*scorers.values(), *softmax.values()])
+    doubts = dict(zip(scorers, scored, strict=False))
+    softmax_doubts = dict(zip(softmax, scored[len(scorers) :], strict=True))
+    roundings = {name: score.rounding for name, score in scorers.items()}
+    measurements = _measure_all(doubts, errors, roundings, settings, tell)
     estimates = {name: m.estimates for name, m in measurements.items()}
-    calibration = calibration_estimates(labelled, doubts, settings)
+    outside = labelled.outside
+    softmax_inside = {k: v[~outside] for k, v in softmax_doubts.items()}
+    calibration = calibration_estimates(labelled.inside, softmax_inside, settings)
     tell(0.8, "comparing scores")
-    frr = {name: m.frr for name, m in measurements.items() if m.frr is not None}
-    labels = check_labels(predictions, doubts)
+    labels = check_labels(predictions, softmax_doubts)
     odd = (*labels.odd, *reversed_scores(estimates, probable=bool(calibration)))
     n, n_errors = len(errors), int(errors.sum())
     return Evaluation(
@@ -412,14 +493,13 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
         accuracy=share(n - n_errors, n, confidence=confidence),
         calibration=calibration,
         scores=estimates,
-        differences=(
-            paired_differences(used_scores, frr, confidence=confidence) if frr else ()
-        ),
+        differences=_differences(scorers, measurements, confidence),
         settings=settings,
         odd_labels=odd,
         warnings=(
             *odd,
             *Intake.of(predictions).lines(),
+            *_outside_note(outside),
             *no_probability_note(confidence_range(labelled)),
             *labels.notes,
             *repeats(ids=predictions.ids, features=predictions.features),
@@ -429,36 +509,128 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
             ),
         ),
         predictions=labelled,
-        doubts=doubts,
+        doubts=softmax_doubts | doubts,
+        errors=errors,
+        roundings=roundings,
         labelled_rows=(
             None if labelled is predictions else np.flatnonzero(predictions.has_label)
         ),
     )
 
 
-def default_scores(
-    scores: Sequence[str | Score] | None, allowed: Sequence[str]
-) -> list[Score]:
-    """Return the requested scores; by default those that the predictions allow."""
+def _outside_note(outside: Array) -> tuple[str, ...]:
+    if not outside.any():
+        return ()
+    return (
+        f"{int(outside.sum()):,} rows belong to no class, and count as errors; "
+        "confidence, ECE, Brier score and NLL are those of the other rows.",
+    )
+
+
+def evaluate_scores(
+    scores: Mapping[str, ArrayLike],
+    errors: ArrayLike,
+    *,
+    points: Points | None = None,
+    confidence: float = 0.95,
+) -> Evaluation:
+    """Measure scores of your own on the same rows, with paired differences.
+
+    Parameters
+    ----------
+    scores : dict of str to array (n,)
+        The doubts by each score: higher means trust less.
+    errors : bool array (n,)
+        Where the predictions are wrong.
+    points, confidence
+        As in `evaluate`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> errors = rng.random(900) < 0.2
+    >>> good, weak = (rng.normal(size=900) + k * errors for k in (2, 1))
+    >>> evaluation = evaluate_scores({"good": good, "weak": weak}, errors)
+    >>> gap = next(d for d in evaluation.differences if d.metric == "auroc")
+    >>> gap.first, gap.second, gap.low > 0
+    ('good', 'weak', True)
+    """
+    if not isinstance(scores, Mapping) or not scores:
+        message = f"expected scores as a dict by name, got {type(scores).__name__}."
+        raise InputError(message)
+    settings = EvaluationSettings(points or Points(), 1.0, confidence)
+    doubts = {str(name): as_scores(values) for name, values in scores.items()}
+    lengths = {name: len(values) for name, values in doubts.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{n:,} of {name}" for name, n in lengths.items())
+        message = f"expected scores of the same rows, got {listed}."
+        raise InputError(message)
+    n = next(iter(lengths.values()))
+    wrong = as_errors(errors, rows=n)
+    roundings = dict.fromkeys(doubts, 0.0)
+    measurements = _measure_all(doubts, wrong, roundings, settings)
+    estimates = {name: m.estimates for name, m in measurements.items()}
+    odd = reversed_scores(estimates, probable=False)
+    n_errors = int(wrong.sum())
+    return Evaluation(
+        n=n,
+        n_classes=0,
+        row_kind="scores of your own",
+        n_errors=n_errors,
+        accuracy=share(n - n_errors, n, confidence=confidence),
+        calibration={},
+        scores=estimates,
+        differences=_differences(dict.fromkeys(doubts), measurements, confidence),
+        settings=settings,
+        odd_labels=odd,
+        warnings=(
+            *odd,
+            *constant_scores({k: m.ranking.counts for k, m in measurements.items()}),
+        ),
+        doubts=doubts,
+        errors=wrong,
+    )
+
+
+def named_scores(
+    scores: ScoreSelection, allowed: Sequence[str], *, temperature: float = 1.0
+) -> dict[str, Score]:
+    """Return the requested scores by name; by default those that rows allow.
+
+    `allowed` are the names that the rows allow.
+    """
+    if scores == "all":
+        scores = allowed
     if isinstance(scores, str):
-        message = f"expected a list of scores, got the string {scores!r}. Use [...]."
+        message = f"expected a list of scores or 'all', got {scores!r}. Use [...]."
         raise InputError(message)
     if scores is None:
         scores = [name for name in DEFAULT_SCORES if name in allowed] or allowed
     if not scores:
         message = f"expected at least one score out of {', '.join(SCORES)}."
         raise InputError(message)
+    if isinstance(scores, Mapping):
+        return {
+            str(name): _at_temperature(find_score(score), temperature)
+            for name, score in scores.items()
+        }
     by_name: dict[str, Score] = {}
     for score in map(find_score, scores):
-        if by_name.setdefault(score.name, score) != score:
-            message = f"two different scores are called {score.name!r}. Give one."
-            raise InputError(message)
-        if isinstance(score, LogitScore) and score.temperature != 1:
+        name = setting_name(score)
+        if by_name.setdefault(name, score) != score:
             message = (
-                f"expected temperature= for all scores, not one of {score.name}'s."
+                f"two different scores are called {name!r}. Name them: scores={{'first "
+                "name': ..., 'second name': ...}."
             )
             raise InputError(message)
-    return list(by_name.values())
+    return {n: _at_temperature(score, temperature) for n, score in by_name.items()}
+
+
+def _at_temperature(score: Score, temperature: float) -> Score:
+    """Return a formula of the logits at a temperature; a fitted score has none."""
+    if not isinstance(score, LogitScore):
+        return score
+    return find_score(score, temperature=temperature)
 
 
 @dataclass(frozen=True, eq=False)
@@ -471,6 +643,32 @@ class _Measurement:
     ranking: Ranking
     estimates: dict[str, Estimate]
     frr: PairedFrr | None
+
+
+def _measure_all(
+    doubts: dict[str, Array],
+    errors: Array,
+    roundings: dict[str, float],
+    settings: EvaluationSettings,
+    tell: Tell = lambda _share, _task: None,
+) -> dict[str, _Measurement]:
+    """Measure every score; the last of them while the others are ranked."""
+    rankings = []
+    for i, (name, values) in enumerate(doubts.items()):
+        tell(0.2 + 0.5 * i / len(doubts), f"measuring {name}")
+        rankings.append(Ranking(values, errors, roundings[name]))
+    measured = map_threads(lambda ranking: _measure(ranking, settings), rankings)
+    return dict(zip(doubts, measured, strict=True))
+
+
+def _differences(
+    scores: Mapping[str, Score | None],
+    measurements: dict[str, _Measurement],
+    confidence: float,
+) -> tuple[Difference, ...]:
+    """Return paired differences; none where all rows are right, or all are wrong."""
+    frr = {name: m.frr for name, m in measurements.items() if m.frr is not None}
+    return paired_differences(scores, frr, confidence=confidence) if frr else ()
 
 
 def _measure(ranking: Ranking, settings: EvaluationSettings) -> _Measurement:
@@ -598,6 +796,8 @@ def percent_value(estimate: Estimate) -> str:
 def _class_of(predictions: Predictions, label: int) -> str | int | None:
     """Return a class by its name, or by its number; None where answers have neither."""
     names = predictions.class_names
+    if label == OUTSIDE:
+        return "outside"
     if names is None:
         return label if predictions.answers_known else None
     return names[label] if label < len(names) else None

@@ -13,7 +13,12 @@ from trustdoctor.evaluation.label_counts import (
     SuspectedPair,
 )
 from trustdoctor.metrics import Counts, Estimate, auroc, calibration_terms
-from trustdoctor.predictions import Answers, Predictions, require_predictions
+from trustdoctor.predictions import (
+    UNKNOWN,
+    Answers,
+    Predictions,
+    require_predictions,
+)
 from trustdoctor.scores import Score, find_score, score_all, score_together
 
 Range = tuple[float, float]
@@ -152,8 +157,12 @@ def count_labels(
     names = None
     if isinstance(predictions, Answers) and not predictions.correctness_only:
         names = predictions.class_names
+    # Rows outside of all classes say nothing of how labels were numbered.
+    labels = predictions.labels
+    if labels is not None and predictions.outside.any():
+        labels = np.where(predictions.outside, UNKNOWN, labels)
     counts.update(
-        predictions.labels,
+        labels,
         predictions.predicted,
         confidence,
         predictions.n_classes,

@@ -6,7 +6,6 @@ order of batches and merges changes nothing, to the bit.
 """
 
 import math
-from collections.abc import Sequence
 
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.evaluation.calibration_sums import CalibrationSums
@@ -16,7 +15,8 @@ from trustdoctor.evaluation.evaluations import (
     SOFTMAX,
     Evaluation,
     EvaluationSettings,
-    default_scores,
+    ScoreSelection,
+    named_scores,
     sketch_estimates,
 )
 from trustdoctor.evaluation.label_checks import (
@@ -30,7 +30,12 @@ from trustdoctor.evaluation.label_checks import (
 from trustdoctor.evaluation.label_counts import LabelCounts
 from trustdoctor.metrics import CELLS, Points, Sketch, share
 from trustdoctor.predictions import NO_ROWS, Answers, Intake, Predictions
-from trustdoctor.scores import Score, available_scores, score_all
+from trustdoctor.scores import (
+    Score,
+    available_scores,
+    find_score,
+    score_together,
+)
 
 
 class Tally:
@@ -38,7 +43,7 @@ class Tally:
 
     Parameters
     ----------
-    scores : sequence of str or Score, optional
+    scores : sequence of str or Score, dict, or "all", optional
         As in `evaluate`.
     temperature : float
         Divides the logits.
@@ -56,16 +61,16 @@ class Tally:
 
     def __init__(
         self,
-        scores: Sequence[str | Score] | None = None,
+        scores: ScoreSelection = None,
         *,
         temperature: float = 1.0,
         cells: int = CELLS,
     ) -> None:
-        self.requested = None if scores is None else default_scores(scores, ())
+        self.requested = None if scores is None else named_scores(scores, ())
         self.temperature = temperature
         self.cells = cells
         # Set by the first rows: which scores they allow, and of which form they are.
-        self.scores: list[Score] = []
+        self.scores: dict[str, Score] = {}
         self.n_classes = 0
         self.row_kind = ""
         self.class_names: tuple[str, ...] | None = None
@@ -87,12 +92,15 @@ class Tally:
             return
         labelled = predictions.labelled("an evaluation")
         self._check_form(labelled)
-        softmax = [name for name in SOFTMAX if name in available_scores(labelled)]
-        doubts = score_all(
-            labelled, [*self.scores, *softmax], temperature=self.temperature
-        )
-        for name, sketch in self.sketches.items():
-            sketch.update(doubts[name], labelled.errors)
+        softmax = {
+            name: find_score(name, temperature=self.temperature)
+            for name in SOFTMAX
+            if name in available_scores(labelled)
+        }
+        scored = score_together(labelled, [*self.scores.values(), *softmax.values()])
+        for sketch, values in zip(self.sketches.values(), scored, strict=False):
+            sketch.update(values, labelled.errors)
+        doubts = dict(zip(softmax, scored[len(self.scores) :], strict=True))
         count_labels(self.labels, predictions, doubts)
         self._extend_range(confidence_range(labelled))
         # One batch beyond 0 to 1 shows that no confidence is a probability.
@@ -113,8 +121,12 @@ class Tally:
             if isinstance(rows, Tally):
                 self.scores = rows.scores
             else:
-                self.scores = default_scores(self.requested, available_scores(rows))
-            self.sketches = {s.name: Sketch(cells=self.cells) for s in self.scores}
+                self.scores = named_scores(
+                    self.requested,
+                    available_scores(rows),
+                    temperature=self.temperature,
+                )
+            self.sketches = {name: Sketch(cells=self.cells) for name in self.scores}
         if rows.row_kind != self.row_kind:
             message = (
                 f"expected {self.row_kind} everywhere, got {rows.row_kind} in later "
@@ -143,7 +155,7 @@ class Tally:
 
     @property
     def _score_names(self) -> list[str] | None:
-        return None if self.requested is None else [s.name for s in self.requested]
+        return None if self.requested is None else list(self.requested)
 
     @property
     def weight(self) -> int:
@@ -168,7 +180,10 @@ class Tally:
             message = "an evaluation needs the true labels, and no row has one."
             raise LabelsMissingError(message)
         settings = EvaluationSettings(points or Points(), self.temperature, confidence)
-        sketches = {s.name: self.sketches[s.name].tied(s.rounding) for s in self.scores}
+        sketches = {
+            name: self.sketches[name].tied(score.rounding)
+            for name, score in self.scores.items()
+        }
         estimates = {
             name: sketch_estimates(sketch, settings)
             for name, sketch in sketches.items()

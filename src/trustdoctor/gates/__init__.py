@@ -23,6 +23,7 @@ from trustdoctor.gates.groups import GIVEN, PREDICTED
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.outcome import (
     NO_OUTCOME,
+    Decisions,
     ListCounts,
     Outcome,
     Screened,
@@ -34,10 +35,16 @@ from trustdoctor.gates.outlook import (
     preview_gates,
     sufficient_rows,
 )
-from trustdoctor.gates.request import make_requests, needs_labels
+from trustdoctor.gates.request import (
+    Request,
+    TargetValue,
+    make_requests,
+    needs_labels,
+    requested_targets,
+)
 from trustdoctor.gates.rules import Cut, binomial_cdfs, midpoint
 from trustdoctor.gates.sample import Fingerprint, Rows, Sample
-from trustdoctor.gates.score_choice import AUTO
+from trustdoctor.gates.score_choice import AUTO, choose_score
 from trustdoctor.gates.shortlist_calibration import (
     SHORTLIST_SEED,
     SHORTLIST_SHARE,
@@ -85,6 +92,7 @@ __all__ = [
     "Certificate",
     "Classes",
     "Cut",
+    "Decisions",
     "ExpectedCounts",
     "Fingerprint",
     "Gate",
@@ -93,6 +101,7 @@ __all__ = [
     "Margins",
     "Outcome",
     "Preview",
+    "Request",
     "Rows",
     "Rule",
     "RuleOptions",
@@ -101,6 +110,7 @@ __all__ = [
     "Shortlist",
     "ShortlistSketch",
     "Target",
+    "TargetValue",
     "add_width",
     "advise",
     "advise_unlabelled",
@@ -113,6 +123,7 @@ __all__ = [
     "calibrate_shortlist",
     "calibrate_unlabelled",
     "check_same_classes",
+    "choose_score",
     "conformal_rule",
     "decides_nothing",
     "describe_lists",
@@ -129,6 +140,7 @@ __all__ = [
     "read_shortlist",
     "register_target",
     "remarks",
+    "requested_targets",
     "require_scoring_gate",
     "run_calibration",
     "shortlist",

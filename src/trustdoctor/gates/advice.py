@@ -5,7 +5,7 @@ What is chosen after a look at several settings on the same rows looks better th
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -132,19 +132,21 @@ def advise(
     return _sentence(suggestions)
 
 
-def advise_unlabelled(predictions: Predictions, **options: Any) -> str:
+def advise_unlabelled(
+    predictions: Predictions, target: Mapping[str, float], **options: Any
+) -> str:
     """Say which value of a target would decide more, for a gate without labels.
 
     Examples
     --------
     >>> torn = Predictions.from_logits([[k / 10, 0.0] for k in range(1, 30)])
-    >>> advise_unlabelled(torn, risk=0.01)
+    >>> advise_unlabelled(torn, {"risk": 0.01})
     'Tried on these rows, so optimistic: --risk 0.053 would accept 3% of them.'
     """
-    ((name, value),) = ((k, options[k]) for k in TARGETS if options.get(k) is not None)
+    ((name, value),) = target.items()
 
     def attempt(number: float) -> Attempt:
-        gate = calibrate_unlabelled(predictions, **{**options, name: number})
+        gate = calibrate_unlabelled(predictions, target={name: number}, **options)
         assert gate.certificate is not None
         return Attempt(gate.certificate.accepted, len(predictions))
 

@@ -17,11 +17,12 @@ are named in `rules` and `risk`).
 import math
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from trustdoctor.arrays import Array, as_groups
 from trustdoctor.errors import InputError, OddLabelsWarning
@@ -58,8 +59,10 @@ from trustdoctor.gates.outcome import (
 from trustdoctor.gates.request import (
     MIN_COVERAGE,
     Request,
+    TargetValue,
     choose_request,
     make_requests,
+    requested_targets,
 )
 from trustdoctor.gates.rules import Cut, Mode
 from trustdoctor.gates.sample import Rows, Sample, as_sample
@@ -74,6 +77,7 @@ from trustdoctor.gates.shortlist_calibration import (
 )
 from trustdoctor.gates.shortlists import require_classes
 from trustdoctor.gates.targets import TARGETS
+from trustdoctor.metrics import Sketch
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import Score, default_score, find_score
 
@@ -83,6 +87,14 @@ CONSTANT_SCORE = "{} gives all rows one value, which cannot tell them apart"
 def calibrate(  # noqa: PLR0913 - options, by keyword only
     predictions: Predictions,
     *,
+    risk: TargetValue = None,
+    frr: TargetValue = None,
+    trr: TargetValue = None,
+    joint: TargetValue = None,
+    coverage: TargetValue = None,
+    cost: float | None = None,
+    threshold: float | None = None,
+    target: Mapping[str, TargetValue] | None = None,
     score: str | Score | None = None,
     temperature: float = 1.0,
     confidence: float = 0.9,
@@ -90,12 +102,11 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     method: str | None = None,
     min_coverage: float = MIN_COVERAGE,
     label_noise: float = 0.0,
-    groups: Any = None,
+    groups: str | ArrayLike | None = None,
     grouped_by: str = "",
-    clusters: Any = None,
+    clusters: ArrayLike | None = None,
     seed: int = 0,
-    shortlist: Any = None,
-    **target: Any,
+    shortlist: float | Mapping[str, Any] | None = None,
 ) -> Gate:
     """Choose the threshold that keeps a promise on rows to come.
 
@@ -107,6 +118,20 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     predictions : Predictions
         Calibration rows that had no part in choosing the score. All targets but
         `coverage` and `threshold` need labels; rows without one are then left out.
+    risk, frr, trr, joint, coverage, cost, threshold : float, or sequence of float
+        The target. Several values must have been fixed before anybody looked at these
+        rows: they share the level, and the strictest that can be promised is taken.
+
+        risk : at most this share of the accepted predictions is wrong.
+        frr : at most this share of the correct predictions is rejected.
+        trr : at least this share of the errors is rejected.
+        joint : at most this share of all predictions is both wrong and accepted.
+        coverage : at least this share of the predictions is accepted.
+        cost : an error let through costs as much as this number of rejections. No
+            promise.
+        threshold : the threshold itself, chosen by other means. No promise.
+    target : dict, optional
+        The same by name, for targets of your own: ``{"share": 0.5}``.
     score : str or Score, optional
         A name from `SCORES`, or a fitted score, as `compare` recommends it. By default
         alpha, or the confidence of answers that have one. "auto": `tune` chooses it for
@@ -143,18 +168,6 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         probability; a dict holds options of `shortlist`. If the target is one of frr,
         trr, joint, coverage and threshold, without groups, the same rows set both; else
         a third of them sets the lists, and has no part in the gate.
-    target
-        A value, or several that were fixed before anybody looked at these rows: they
-        share the level, and the strictest that can be promised is taken.
-
-        frr : at most this share of the correct predictions is rejected.
-        trr : at least this share of the errors is rejected.
-        risk : at most this share of the accepted predictions is wrong.
-        joint : at most this share of all predictions is both wrong and accepted.
-        coverage : at least this share of the predictions is accepted.
-        cost : an error let through costs as much as this number of rejections. No
-            promise.
-        threshold : the threshold itself, chosen by other means. No promise.
 
     Returns
     -------
@@ -173,13 +186,23 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     >>> gate.certificate.promise()
     'at most 5% of the correct predictions rejected, with confidence 0.9'
     """
+    targets = requested_targets(
+        target,
+        risk=risk,
+        frr=frr,
+        trr=trr,
+        joint=joint,
+        coverage=coverage,
+        cost=cost,
+        threshold=threshold,
+    )
     requests = make_requests(
         mode=mode,
         method=method,
         confidence=confidence,
         min_coverage=min_coverage,
         label_noise=label_noise,
-        **target,
+        **targets,
     )
     return run_calibration(
         predictions,
@@ -195,14 +218,26 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
 
 
 def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
-    scores: Any,
-    errors: Any = None,
+    scores: ArrayLike | Sketch,
+    errors: ArrayLike | None = None,
     *,
-    groups: Any = None,
+    risk: TargetValue = None,
+    frr: TargetValue = None,
+    trr: TargetValue = None,
+    joint: TargetValue = None,
+    coverage: TargetValue = None,
+    cost: float | None = None,
+    threshold: float | None = None,
+    target: Mapping[str, TargetValue] | None = None,
+    confidence: float = 0.9,
+    mode: Mode | None = None,
+    method: str | None = None,
+    min_coverage: float = MIN_COVERAGE,
+    label_noise: float = 0.0,
+    groups: ArrayLike | None = None,
     grouped_by: str = "",
-    clusters: Any = None,
+    clusters: ArrayLike | None = None,
     seed: int = 0,
-    **options: Any,
 ) -> Gate:
     """Choose a threshold for scores of your own; the gate has no score.
 
@@ -213,13 +248,14 @@ def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
         of their errors, whose threshold lies on the safe side of the rows' own.
     errors : bool array (n,), optional
         Whether each prediction is wrong; not needed for `coverage` and `threshold`.
+    risk, frr, trr, joint, coverage, cost, threshold, target
+        The target, as in `calibrate`.
+    confidence, mode, method, min_coverage, label_noise
+        As in `calibrate`.
     groups, grouped_by
         Each row's group, and what the groups are.
     clusters, seed
         Each row's cluster, from which one row is drawn, as in `calibrate`.
-    options
-        Targets, confidence, mode, method, min_coverage and label_noise, as in
-        `calibrate`.
 
     Examples
     --------
@@ -233,15 +269,24 @@ def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
     if isinstance(scores, Predictions):
         message = "expected scores (n,), got predictions. Use calibrate(predictions)."
         raise InputError(message)
-    score_options = {"score", "temperature"} & set(options)
-    if score_options:
-        message = (
-            f"calibrate_scores takes no {sorted(score_options)[0]}: its gate has no "
-            "score. Use calibrate(predictions, score=...) for a gate that scores by "
-            "itself."
-        )
-        raise InputError(message)
-    requests = make_requests(**options)
+    targets = requested_targets(
+        target,
+        risk=risk,
+        frr=frr,
+        trr=trr,
+        joint=joint,
+        coverage=coverage,
+        cost=cost,
+        threshold=threshold,
+    )
+    requests = make_requests(
+        mode=mode,
+        method=method,
+        confidence=confidence,
+        min_coverage=min_coverage,
+        label_noise=label_noise,
+        **targets,
+    )
     sample, notes = as_sample(scores, errors), tuple[str, ...]()
     if clusters is not None:
         sample, groups, notes = _one_score_per_cluster(sample, clusters, groups, seed)
@@ -409,23 +454,28 @@ def _chosen_score(
     return find_score(name_or_score, temperature=temperature), rows, None
 
 
-def calibrate_rows(
+def calibrate_rows(  # noqa: PLR0913 - options, by keyword only
     scores: Any,
     errors: Any,
     *,
+    requests: list[Request],
     score: Score,
+    groups: Any = None,
+    grouped_by: str = GIVEN,
     n_always_rejected: int = 0,
-    **options: Any,
 ) -> Gate:
     """Calibrate on doubts that `score` has about these rows, for adapters.
 
     An adapter scores by itself if its doubts are about other labels than those of the
     largest logits.
     """
-    sample = as_sample(scores, errors, rounding=score.rounding)
-    requests = make_requests(**options)
     return calibrate_sample(
-        sample, requests, score=score, n_always_rejected=n_always_rejected
+        as_sample(scores, errors, rounding=score.rounding),
+        requests,
+        score=score,
+        groups=groups,
+        grouped_by=grouped_by,
+        n_always_rejected=n_always_rejected,
     )
 
 

@@ -1,5 +1,6 @@
 """Calibration without labels: as if the model's own probabilities were true."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.classes import classes_of
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.outcome import Outcome
+from trustdoctor.gates.request import TargetValue, requested_targets
 from trustdoctor.gates.rules import cut_accepting, threshold_of
 from trustdoctor.gates.sample import Rows
 from trustdoctor.gates.targets import TARGETS, ExpectedCounts, Target, find_target
@@ -24,13 +26,18 @@ from trustdoctor.predictions import (
 from trustdoctor.scores import Score, find_score
 
 
-def calibrate_unlabelled(
+def calibrate_unlabelled(  # noqa: PLR0913 - options, by keyword only
     predictions: Predictions,
     *,
+    risk: float | None = None,
+    frr: float | None = None,
+    trr: float | None = None,
+    joint: float | None = None,
+    coverage: float | None = None,
+    target: Mapping[str, TargetValue] | None = None,
     score: str | Score = "alpha",
     temperature: float = 1.0,
     accuracy: float | None = None,
-    **target: float | None,
 ) -> Gate:
     """Set a threshold without labels, as if the model's own probabilities were true.
 
@@ -40,13 +47,15 @@ def calibrate_unlabelled(
     Parameters
     ----------
     predictions : Predictions
+    risk, frr, trr, joint, coverage : float
+        One of them: a rate that the model expects of itself.
+    target : dict, optional
+        The same by name, for targets of your own.
     score, temperature
         The score that the gate uses.
     accuracy : float, optional
         A known accuracy: the probabilities are scaled by the temperature at which the
         mean confidence equals it.
-    target
-        frr, trr, risk, joint or coverage: a rate that the model expects of itself.
 
     Examples
     --------
@@ -64,7 +73,9 @@ def calibrate_unlabelled(
         raise InputError(message)
     refuse_decisions(predictions, "calibration without labels")
     target_entry, value = _single_target(
-        {name: value for name, value in target.items() if value is not None}
+        requested_targets(
+            target, risk=risk, frr=frr, trr=trr, joint=joint, coverage=coverage
+        )
     )
     gate_score = find_score(score, temperature=temperature)
     doubts = np.asarray(gate_score(predictions))

@@ -31,6 +31,7 @@ from trustdoctor.gates.groups import (
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.outcome import Screened
 from trustdoctor.gates.shortlists import Shortlist
+from trustdoctor.metrics import html_facts
 from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.scores import (
     FittedScore,
@@ -266,8 +267,9 @@ class Gate:
 
         Examples
         --------
-        >>> done = Gate.from_gamma(0.5).screen([[9.0, 0.0], [0.1, 0.0]], kind="logits")
-        >>> done.accepted, done.predicted
+        >>> gate = Gate.from_gamma(0.5)
+        >>> screened = gate.screen([[9.0, 0.0], [0.1, 0.0]], kind="logits")
+        >>> screened.accepted, screened.predicted
         (array([ True, False]), array([0, 0]))
         """
         if self.margins is not None:
@@ -304,12 +306,11 @@ class Gate:
         lists = None
         if self.shortlist is not None:
             lists = self.shortlist.rejected_sets(predictions, accepted, groups)
+        predicted = predictions.predicted_names
+        if predicted is None:
+            predicted = np.full(len(predictions), None)
         return Screened(
-            scores,
-            accepted,
-            predictions.predicted,
-            ids=predictions.ids,
-            shortlist=lists,
+            scores, accepted, predicted, ids=predictions.ids, shortlist=lists
         )
 
     def groups_of(self, predictions: Predictions) -> Any:
@@ -354,14 +355,28 @@ class Gate:
     def __repr__(self) -> str:
         """Say what is decided and promised, and why if the gate is trivial."""
         c = self.certificate
+        promise = c.promise() if c else "no certificate"
+        chance = "; careful: it passed by chance" if c and c.passed_by_chance else ""
+        return f"Gate({self._decision_words()}; {promise}{chance})"
+
+    def _repr_html_(self) -> str:
+        """Show the decision, the promise and the notes in a notebook."""
+        facts = {"decision": self._decision_words()}
+        c = self.certificate
+        if c is not None:
+            facts |= {"promise": c.promise(), "calibrated on": f"{c.n:,} rows"}
+            facts |= {f"note {i}": note for i, note in enumerate(c.notes, start=1)}
+        return html_facts(facts)
+
+    def _decision_words(self) -> str:
+        """Say what is rejected, and why if the gate is trivial."""
+        c = self.certificate
         rule = f"reject iff {self.rejects(self.threshold)}"
         if self.state != "threshold":
             why = f", because {c.trivial}" if c and c.trivial else ""
             rule = f"{self.state.replace('-', ' ')}{why}"
         groups = f", thresholds for {len(self.groups)} groups" if self.groups else ""
-        promise = c.promise() if c else "no certificate"
-        chance = "; careful: it passed by chance" if c and c.passed_by_chance else ""
-        return f"Gate({rule}{groups}; {promise}{chance})"
+        return f"{rule}{groups}"
 
     def save(self, path: str | Path) -> None:
         """Write the gate as JSON, whole or not at all.

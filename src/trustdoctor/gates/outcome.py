@@ -1,53 +1,106 @@
 """What a gate did to rows: decisions, counts that add up over batches, and rates."""
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.arrays import Array
+from trustdoctor.arrays import Array, to_numpy
 from trustdoctor.errors import InputError
 from trustdoctor.gates.targets import rate_fractions
 from trustdoctor.metrics import Confusion, Estimate, share
 from trustdoctor.predictions import NO_ROWS, Answers, Intake, Predictions
 
+if TYPE_CHECKING:
+    import polars as pl
 
-class Screened(NamedTuple):
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Decisions:
+    """What was decided about each row.
+
+    Attributes
+    ----------
+    doubts : array (n,)
+    accepted : bool array (n,)
+    predicted : array (n,)
+        The classes that were accepted or rejected, by name where the classes have
+        names; None where the answer is not known.
+    ids : array (n,), or None
+        The rows' ids, if they have any.
+    shortlist : bool array (n, C), or None
+        The classes that a rejected row may be. All of them mean a full review; accepted
+        rows have none.
+    """
+
+    doubts: Array
+    accepted: NDArray[np.bool_]
+    predicted: Array
+    _: KW_ONLY
+    ids: Array | None = None
+    shortlist: NDArray[np.bool_] | None = None
+
+    @property
+    def review(self) -> NDArray[np.bool_]:
+        """Which rows a person should look at: those that were not accepted."""
+        return np.logical_not(self.accepted)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.accepted)
+
+    def __repr__(self) -> str:
+        """Say how many rows were accepted."""
+        n, accepted = len(self), int(np.sum(self.accepted))
+        share = f" ({accepted / n:.1%})" if n else ""
+        kind = type(self).__name__
+        return f"{kind}({accepted:,} of {n:,} predictions accepted{share})"
+
+    def to_frame(self) -> "pl.DataFrame":
+        """Return a polars table, one row per prediction; `.to_pandas()` converts it."""
+        import polars as pl
+
+        return pl.DataFrame(self._columns(), strict=False)
+
+    def _columns(self) -> dict[str, Any]:
+        """Return the columns of the table."""
+        columns = {} if self.ids is None else {"id": list(self.ids)}
+        columns["predicted"] = np.asarray(self.predicted).tolist()
+        return columns | {
+            "doubt": to_numpy(self.doubts),
+            "accepted": to_numpy(self.accepted),
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Screened(Decisions):
     """The decision of a gate on each row.
 
     Attributes
     ----------
-    scores : array (n,)
-        The doubts.
-    accepted : bool array (n,)
-    predicted : array (n,)
-        The classes that were accepted or rejected.
     passes : integer array (n,), or None
         The number of passes of the model on each row, for a second opinion.
     predictions : Predictions or None
         The model's predictions, if the gate ran it.
-    ids : array (n,), or None
-        The rows' ids, if they have any.
-    shortlist : bool array (n, C), or None
-        For a gate with a shortlist: the classes that a rejected row may be. All of them
-        mean a full review; accepted rows have none.
 
     Examples
     --------
     >>> from trustdoctor import Gate
     >>> screened = Gate(-1.0, score="beta").screen([[2.0, 0.0]], kind="logits")
-    >>> screened.scores, screened.accepted, screened.predicted
+    >>> screened
+    Screened(1 of 1 predictions accepted (100.0%))
+    >>> screened.doubts, screened.accepted, screened.predicted
     (array([-2.]), array([ True]), array([0]))
     """
 
-    scores: Array
-    accepted: NDArray[np.bool_]
-    predicted: Array
+    _: KW_ONLY
     passes: NDArray[np.int64] | None = None
     predictions: Predictions | None = None
-    ids: Array | None = None
-    shortlist: NDArray[np.bool_] | None = None
+
+    def _columns(self) -> dict[str, Any]:
+        passes = {} if self.passes is None else {"passes": self.passes}
+        return super()._columns() | passes
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What a calibration is asked to promise: targets, confidence, mode, method."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,10 @@ IDEAL_ROWS = 100_000
 
 MIN_COVERAGE = 0.3
 """The coverage where the main sequence of the risk rule starts, by default."""
+
+
+TargetValue = float | Sequence[float] | None
+"""A target's value, several candidate values, or None for a target not requested."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +207,29 @@ class Request:
             for target in about_all or self.targets
         )
         return not any(cut.too_few_rows for cut in cuts)
+
+
+def requested_targets(
+    target: Mapping[str, TargetValue] | None, **named: TargetValue
+) -> dict[str, Any]:
+    """Return the targets that were requested: by keyword, or by name in a dict.
+
+    Examples
+    --------
+    >>> requested_targets({"joint": 0.01}, risk=0.05, frr=None)
+    {'risk': 0.05, 'joint': 0.01}
+    """
+    requested = {name: value for name, value in named.items() if value is not None}
+    by_name = {} if target is None else target
+    if not isinstance(by_name, Mapping) or set(requested) & set(by_name):
+        message = (
+            "expected target as a dict of targets that no other option names, such as "
+            f"{{'share': 0.5}}, got {by_name!r}. Name each target once."
+        )
+        raise InputError(message)
+    for name in by_name:
+        find_target(name)
+    return {**requested, **by_name}
 
 
 def make_requests(

@@ -159,7 +159,7 @@ def _check_choice(temperature: float, request: Request) -> None:
 def _tuned_score(rows: Predictions, request: Request) -> Tuned:
     tuned_for = {n: value for n, value in request.target.items() if n in TUNED_FOR}
     try:
-        return Tuned.fit(rows, for_=tuned_for or None)
+        return Tuned.fit(rows, target=tuned_for or None)
     except InputError as error:
         message = (
             f"score 'auto' chooses on {CHOOSING_SHARE:.0%} of the rows, here "

@@ -279,6 +279,12 @@ def require_classes(predictions: Any) -> None:
     """Refuse rows that do not give a probability to every class."""
     if isinstance(predictions, Predictions) and predictions.n_classes >= 2:
         refuse_decisions(predictions, "a shortlist")
+        if predictions.outside.any():
+            message = (
+                "a shortlist holds true classes, and some rows belong to none. Leave "
+                "the rows outside of all classes out."
+            )
+            raise InputError(message)
         return
     kind = type(predictions).__name__
     message = (

@@ -2,6 +2,8 @@
 
 from trustdoctor.metrics.areas import (
     AREAS,
+    Area,
+    Influences,
     area_interval,
     delong,
 )
@@ -21,10 +23,12 @@ from trustdoctor.metrics.curve_points import (
 from trustdoctor.metrics.differences import (
     PairedFrr,
     Ranking,
+    area_difference,
     auroc_difference,
     delong_difference,
     frr_difference,
     paired_frr,
+    risk_difference,
 )
 from trustdoctor.metrics.intervals import (
     FEW_NOTE,
@@ -71,6 +75,7 @@ from trustdoctor.metrics.reliability import (
     top_probability,
     two_class_nll,
 )
+from trustdoctor.metrics.result_table import ResultTable, Tabular, html_facts
 from trustdoctor.metrics.score_counts import (
     Counts,
     count_runs,
@@ -92,6 +97,7 @@ __all__ = [
     "FEW_ROWS",
     "RANK_METRICS",
     "TIED_NOTE",
+    "Area",
     "BinGaps",
     "CalibrationSummary",
     "CellScores",
@@ -99,12 +105,16 @@ __all__ = [
     "Counts",
     "CurvePoint",
     "Estimate",
+    "Influences",
     "Interval",
     "PairedFrr",
     "Points",
     "Ranking",
+    "ResultTable",
     "Sketch",
+    "Tabular",
     "ThresholdGrid",
+    "area_difference",
     "area_interval",
     "augrc",
     "aupr",
@@ -129,6 +139,7 @@ __all__ = [
     "frr_at_trr",
     "frr_difference",
     "histogram",
+    "html_facts",
     "label_gaps",
     "matching_temperature",
     "measure",
@@ -139,6 +150,7 @@ __all__ = [
     "reliability_bins",
     "risk_at_coverage",
     "risk_coverage",
+    "risk_difference",
     "roc",
     "share",
     "short_number",

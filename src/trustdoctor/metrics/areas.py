@@ -8,7 +8,7 @@ docs/intervals.md says how often the intervals cover.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -123,10 +123,18 @@ def _merge_groups(c: Counts) -> Counts:
     return Counts(np.add.reduceat(c.correct, starts), np.add.reduceat(c.errors, starts))
 
 
-def _auroc(c: Counts) -> Moments:
+class Influences(NamedTuple):
+    """An area, and how far a row of each group moves it: an error, a correct row."""
+
+    value: float
+    of_errors: Array
+    of_correct: Array
+
+
+def _auroc(c: Counts) -> Influences:
     below, above = placements(c)
     value = float((c.errors * below).sum()) / float(c.n_errors)
-    return moments_of_influences(value, (below, c.errors), (above, c.correct))
+    return Influences(value, below, above)
 
 
 def placements(c: Counts) -> tuple[Array, Array]:
@@ -146,31 +154,20 @@ def _mid_coverage(c: Counts) -> tuple[Array, float]:
     return (np.cumsum(size) - 0.5 * size) / n, n
 
 
-def _moments(
-    c: Counts, value: float, error_influences: Array, correct_influences: Array
-) -> Moments:
-    """Return the moments of an area of rows drawn together, errors and correct ones."""
-    influences = np.concatenate([error_influences, correct_influences])
-    return moments_of_influences(
-        value, (influences, np.concatenate([c.errors, c.correct]))
-    )
+def _aurc(c: Counts) -> Influences:
+    return Influences(float(score_counts.aurc(c)), *_aurc_influences(c))
 
 
-def _aurc(c: Counts) -> Moments:
-    return _moments(c, float(score_counts.aurc(c)), *_aurc_influences(c))
-
-
-def _eaurc(c: Counts) -> Moments:
-    """Return the moments of E-AURC.
+def _eaurc(c: Counts) -> Influences:
+    """Return E-AURC and its influences.
 
     The AURC of a perfect ranking is a + (1 - a) log(1 - a) for a share a of errors; its
     derivative by a is -log(1 - a).
     """
-    error_influences, correct_influences = _aurc_influences(c)
+    of_errors, of_correct = _aurc_influences(c)
     accuracy = float(c.n_correct) / float(c.n_correct + c.n_errors)
-    error_influences = error_influences + math.log(accuracy)
     value = float(score_counts.eaurc(c))
-    return _moments(c, value, error_influences, correct_influences)
+    return Influences(value, of_errors + math.log(accuracy), of_correct)
 
 
 def _aurc_influences(c: Counts) -> tuple[Array, Array]:
@@ -198,13 +195,13 @@ def _aurc_influences(c: Counts) -> tuple[Array, Array]:
     return of_correct + rise, of_correct
 
 
-def _augrc(c: Counts) -> Moments:
+def _augrc(c: Counts) -> Influences:
     coverage, n = _mid_coverage(c)
     before = (np.cumsum(c.errors) - 0.5 * c.errors) / n
-    return _moments(c, float(score_counts.augrc(c)), before + 1 - coverage, before)
+    return Influences(float(score_counts.augrc(c)), before + 1 - coverage, before)
 
 
-def _aupr(c: Counts) -> Moments:
+def _aupr(c: Counts) -> Influences:
     rejected = np.cumsum(c.errors[::-1])[::-1]
     total = rejected + np.cumsum(c.correct[::-1])[::-1]
     precision = rejected / np.where(total > 0, total, 1)
@@ -213,24 +210,46 @@ def _aupr(c: Counts) -> Moments:
     gained, lost = np.cumsum(weight), np.cumsum(weight * precision)
     scale = float(c.n_correct + c.n_errors) / float(c.n_errors)
     of_errors = scale * (precision - value + gained - lost)
-    return _moments(c, value, of_errors, -scale * lost)
+    return Influences(value, of_errors, -scale * lost)
 
 
-def _aupr_correct(c: Counts) -> Moments:
-    return _aupr(c.swapped())
+def _aupr_correct(c: Counts) -> Influences:
+    value, of_correct, of_errors = _aupr(c.swapped())
+    return Influences(value, of_errors[::-1], of_correct[::-1])
 
 
 @dataclass(frozen=True)
 class Area:
-    """The distribution of an area on counted rows, and what makes it worse."""
+    """An area of counted rows: what each row contributes, and what makes it worse.
 
-    moments: Callable[[Counts], Moments]
+    Attributes
+    ----------
+    influences : callable
+        From counts to the area and how far each row moves it.
+    drawn_separately : bool
+        Whether errors and correct rows count as two samples, as for AUROC; else as one.
+    higher_is_better, correct_matters : bool
+        Whether a larger area is better, and whether a correct row can do harm.
+    """
+
+    influences: Callable[[Counts], Influences]
+    drawn_separately: bool = False
     higher_is_better: bool = True
     correct_matters: bool = True
 
+    def moments(self, c: Counts) -> Moments:
+        """Return the distribution of the area."""
+        value, of_errors, of_correct = self.influences(c)
+        if self.drawn_separately:
+            kinds = (of_errors, c.errors), (of_correct, c.correct)
+            return moments_of_influences(value, *kinds)
+        influences = np.concatenate([of_errors, of_correct])
+        weights = np.concatenate([c.errors, c.correct])
+        return moments_of_influences(value, (influences, weights))
+
 
 AREAS: dict[str, Area] = {
-    "auroc": Area(_auroc),
+    "auroc": Area(_auroc, drawn_separately=True),
     "aurc": Area(_aurc, higher_is_better=False, correct_matters=False),
     "eaurc": Area(_eaurc, higher_is_better=False),
     "augrc": Area(_augrc, higher_is_better=False, correct_matters=False),

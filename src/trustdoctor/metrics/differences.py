@@ -10,7 +10,8 @@ import numpy as np
 from trustdoctor.arrays import Array, as_errors, as_scores
 from trustdoctor.errors import InputError
 from trustdoctor.kernels import order
-from trustdoctor.metrics.areas import area_interval, placements
+from trustdoctor.metrics import score_counts
+from trustdoctor.metrics.areas import AREAS, area_interval, placements
 from trustdoctor.metrics.bootstrap import (
     OUTERMOST,
     Moments,
@@ -18,14 +19,18 @@ from trustdoctor.metrics.bootstrap import (
     moments_of_sums,
     unseen_weight,
 )
-from trustdoctor.metrics.curve_points import TIED_NOTE, CurvePoint, frr_point
+from trustdoctor.metrics.curve_points import (
+    TIED_NOTE,
+    CurvePoint,
+    frr_point,
+)
 from trustdoctor.metrics.intervals import (
     FEW_ROWS,
     Estimate,
     Interval,
     check_confidence,
 )
-from trustdoctor.metrics.score_counts import Counts, last_of_each
+from trustdoctor.metrics.score_counts import Counts, exact_product, last_of_each
 
 _BLOCK_ROWS = 1 << 15  # differences of as many rows stay in the cache
 
@@ -70,11 +75,42 @@ class Ranking:
 
         As shares of all of that kind; ties count one half.
         """
-        wrong = self.wrong[self._order]
-        of_rows = np.empty(len(wrong))
-        below, above = (np.repeat(s, self._sizes) for s in placements(self.counts))
-        of_rows[self._order] = np.where(wrong, below, above)
+        of_rows = self._on_rows(*placements(self.counts))
         return of_rows[self.wrong], of_rows[~self.wrong]
+
+    def influences(self, area: str) -> tuple[float, Array]:
+        """Return one of `AREAS`, and how far each row moves it."""
+        value, of_errors, of_correct = AREAS[area].influences(self.counts)
+        return value, self._on_rows(of_errors, of_correct)
+
+    def _on_rows(self, of_errors: Array, of_correct: Array) -> Array:
+        """Return the value of each row, from those of its group by kind of row."""
+        of_rows = np.empty(len(self.wrong))
+        errors, correct = (np.repeat(v, self._sizes) for v in (of_errors, of_correct))
+        of_rows[self._order] = np.where(self.wrong[self._order], errors, correct)
+        return of_rows
+
+    def risk_influences(self, coverage: float) -> tuple[float, Array]:
+        """Return the risk at a coverage, and how far each row moves it.
+
+        An accepted row moves it by its error, less the share of errors near the
+        threshold: one more accepted row pushes another one out.
+        """
+        n, c = len(self.wrong), self.counts
+        accepted = max(1, math.ceil(float(exact_product(coverage, np.asarray(n)))))
+        through, errors_through = np.cumsum(self._sizes), np.cumsum(c.errors)
+        group = int(np.searchsorted(through, accepted))
+        width = max(_FEWEST_MARKED, n // 20)
+        ends = np.clip([accepted - width, accepted + width], 0, n)
+        near = np.interp(ends, np.append(0, through), np.append(0, errors_through))
+        local_risk = float(np.diff(near)[0] / np.diff(ends)[0])
+        # Of the group at the threshold, a share is accepted.
+        share = (accepted - (through[group] - self._sizes[group])) / self._sizes[group]
+        shares = np.where(np.arange(len(through)) < group, 1.0, 0.0)
+        shares[group] = share
+        value = float(score_counts.risk_at_coverage(c, coverage=coverage))
+        of_errors, of_correct = (1 - local_risk) * shares, -local_risk * shares
+        return value, self._on_rows(of_errors, of_correct) / coverage
 
     @cached_property
     def largest_steps(self) -> tuple[float, float]:
@@ -164,7 +200,7 @@ def auroc_difference(
     has_few_rows = min(map(len, first.placements)) < FEW_ROWS
     steps = map(max, first.largest_steps, second.largest_steps)
     kinds = [
-        _PlacementDifferences(a, b, has_few_rows=has_few_rows, step=step)
+        _RowDifferences(a, b, has_few_rows=has_few_rows, step=step)
         for a, b, step in zip(first.placements, second.placements, steps, strict=True)
     ]
     difference = kinds[0].mean
@@ -191,7 +227,7 @@ def _equal_aurocs(first: Ranking, second: Ranking, confidence: float) -> Estimat
 
 
 def _low_end(
-    kinds: "list[_PlacementDifferences]", difference: float, tail: float, sign: int
+    kinds: "list[_RowDifferences]", difference: float, tail: float, sign: int
 ) -> float:
     """Return the low end of the difference, or of its negative."""
     moments = [kind.moments(sign) for kind in kinds]
@@ -208,13 +244,24 @@ def _low_end(
     return of_difference.quantile(tail)
 
 
-class _PlacementDifferences:
-    """Differences in placement between two scores, of rows of one kind."""
+class _RowDifferences:
+    """Differences between what rows of one kind contribute under two scores.
+
+    `limit` is what a contribution cannot exceed, and `step` how far two neighbouring
+    ones are apart.
+    """
 
     def __init__(
-        self, first: Array, second: Array, *, has_few_rows: bool, step: float = 0.0
+        self,
+        first: Array,
+        second: Array,
+        *,
+        has_few_rows: bool = False,
+        step: float = 0.0,
+        limit: float = 1.0,
     ) -> None:
         self.n, self._has_few_rows, self._step = len(first), has_few_rows, step
+        self._limit = limit
         powers, largest = np.zeros(3), []
         for start in range(0, self.n, _BLOCK_ROWS):
             rows = slice(start, start + _BLOCK_ROWS)
@@ -238,7 +285,7 @@ class _PlacementDifferences:
         # Few rows do not tell: one score may be blind where the other is not. Where
         # rows are tied, all that were seen may agree, and the next be one step off.
         far = max(self._step, float(largest[0]) + _UNSEEN_STEPS * step)
-        unseen = -0.5 if self._has_few_rows else -min(1.0, far)
+        unseen = -0.5 if self._has_few_rows else -min(self._limit, far)
         weight = unseen_weight(self.n)
         n = self.n + weight
         sum_1, sum_2, sum_3 = self._powers
@@ -297,6 +344,46 @@ def frr_difference(first: PairedFrr, second: PairedFrr, wrong: Array) -> Estimat
     high = difference + a.jumps[1] + b.jumps[0] + _distance(a.above, b.below, shared)
     note = TIED_NOTE if any((*first.point.jumps, *second.point.jumps)) else ""
     return Estimate(difference, max(-1.0, low), min(1.0, high), note=note)
+
+
+def area_difference(
+    area: str, first: Ranking, second: Ranking, *, confidence: float = 0.95
+) -> Estimate:
+    """Interval of one of `AREAS` of the first less that of the second, paired.
+
+    From the moments of the differences between the influences of each row, and towards
+    either end one unseen row.
+    """
+    if area == "auroc":
+        return auroc_difference(first, second, confidence=confidence)
+    tail = (1 - check_confidence(confidence)) / 2
+    value, influences = first.influences(area)
+    other_value, other_influences = second.influences(area)
+    difference = value - other_value
+    rows = _RowDifferences(influences, other_influences, limit=math.inf)
+    if rows.none and first.same_order(second):
+        return Estimate(0.0, 0.0, 0.0)
+    low, high = (_low_end([rows], difference, tail, sign) for sign in (1, -1))
+    return Estimate(difference, min(low, difference), max(-high, difference))
+
+
+def risk_difference(
+    first: Ranking, second: Ranking, *, coverage: float, confidence: float = 0.95
+) -> Estimate:
+    """Interval of the risk at a coverage of the first less the second's, paired.
+
+    From the moments of the differences between the influences of each row.
+    """
+    if first.same_order(second):
+        return Estimate(0.0, 0.0, 0.0)
+    tail = (1 - check_confidence(confidence)) / 2
+    value, influences = first.risk_influences(coverage)
+    other_value, other_influences = second.risk_influences(coverage)
+    rows = _RowDifferences(influences, other_influences, limit=1 / coverage)
+    difference = value - other_value
+    low, high = (_low_end([rows], difference, tail, sign) for sign in (1, -1))
+    low, high = min(low, difference), max(-high, difference)
+    return Estimate(difference, max(-1.0, low), min(1.0, high))
 
 
 def _mean_distance(point: CurvePoint, side: int) -> float:

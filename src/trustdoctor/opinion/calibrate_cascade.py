@@ -24,7 +24,6 @@ from trustdoctor.gates import (
     Fingerprint,
     calibrate_scores,
     conformal_rule,
-    find_target,
     shortlist_notes,
     shortlist_options,
     true_class_nonconformity,
@@ -120,18 +119,15 @@ def check_request(  # noqa: PLR0913 - all options of a calibration
     seed: Any,
 ) -> CascadeRequest:
     """Check the options of a calibration, before any model is asked."""
-    requested = {name: value for name, value in target.items() if value is not None}
-    unsuitable = [name for name in requested if name not in CASCADE_TARGETS]
-    if unsuitable:
-        find_target(unsuitable[0])  # raises for a name that is no target at all
-    if unsuitable or len(requested) != 1:
-        got = ", ".join(requested) or "none"
+    unsuitable = [name for name in target if name not in CASCADE_TARGETS]
+    if unsuitable or len(target) != 1:
+        got = ", ".join(target) or "none"
         message = (
             "expected one promise for the whole cascade, out of "
             f"{', '.join(CASCADE_TARGETS)}, got {got}."
         )
         raise InputError(message)
-    ((name, value),) = requested.items()
+    ((name, value),) = target.items()
     if costs is None:
         message = (
             "expected the costs of asking each model about a row, and of a person: "
@@ -410,11 +406,14 @@ def _single_models(
     for k, model_predictions in enumerate(predictions):
         doubts = np.asarray(cascade.scorer(model_predictions), np.float64)
         wrong = model_predictions.errors
-        options: dict[str, Any] = {request.target: request.value}
-        options["confidence"] = request.confidence
         with warnings.catch_warnings():  # the cascade itself has warned of the labels
             warnings.simplefilter("ignore", OddLabelsWarning)
-            gate = calibrate_scores(doubts[rows], wrong[rows], **options)
+            gate = calibrate_scores(
+                doubts[rows],
+                wrong[rows],
+                target={request.target: request.value},
+                confidence=request.confidence,
+            )
         models.append(
             SingleModel(
                 cascade.stages[k],

@@ -1,17 +1,18 @@
 """A cascade: a small model first, a larger one where it doubts, then a person."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
-from trustdoctor.gates import Certificate, Classes, Shortlist
+from trustdoctor.gates import Certificate, Classes, Shortlist, requested_targets
+from trustdoctor.metrics import html_facts
 from trustdoctor.opinion.policies import CASCADE_TARGETS, Measured, asked_stages
 from trustdoctor.opinion.run import PERSON, Cascaded, CascadeRun, ask_lazily, log_probs
 from trustdoctor.opinion.stages import (
@@ -26,7 +27,8 @@ from trustdoctor.predictions import Predictions
 from trustdoctor.progress import Tell
 from trustdoctor.scores import Score, find_score
 
-AVERAGE, OWN = "average", "own"
+AVERAGE: Final = "average"
+OWN: Final = "own"
 LISTING_SHARE = 1 / 3
 """The share of the rows that list policies, by default."""
 
@@ -174,14 +176,18 @@ class Cascade:
     @classmethod
     def calibrate(  # noqa: PLR0913 - options, by keyword only
         cls,
-        stages: Sequence[Any],
+        stages: Sequence[Any] | Mapping[str, Any],
         labels: Any = None,
         *,
-        costs: Any = None,
+        risk: float | None = None,
+        joint: float | None = None,
+        trr: float | None = None,
+        target: Mapping[str, float] | None = None,
+        costs: Sequence[float] | None = None,
         confidence: float = 0.9,
         score: str = "alpha",
-        combine: str = AVERAGE,
-        shortlist: Any = None,
+        combine: Literal["average", "own"] = AVERAGE,
+        shortlist: float | Mapping[str, Any] | None = None,
         share: float = LISTING_SHARE,
         seed: int = 0,
         data: Any = None,
@@ -190,7 +196,6 @@ class Cascade:
         by_position: bool = False,
         batch_size: int = BATCH_SIZE,
         progress: Tell | None = None,
-        **target: float,
     ) -> "Cascade":
         """Pick the thresholds that cost least under one promise for the whole.
 
@@ -199,12 +204,19 @@ class Cascade:
 
         Parameters
         ----------
-        stages : list
+        stages : list, or dict by name
             The cheapest first. Each is a model's predictions (Predictions, an array of
             logits (n, C), a file), or a model to ask about `data`.
         labels : array (n,), optional
             The true classes, in the order of the first stage's rows; by default those
             that the stages have.
+        risk, joint, trr : float
+            One of these. risk : at most this share of the accepted answers is wrong.
+            joint : at most this share of all is wrong and accepted. trr : at least this
+            share of the errors goes to a person. An error is a wrong label at the stage
+            where the row stopped.
+        target : dict, optional
+            The same by name.
         costs : sequence of float
             The cost of each model, and last of a person; they must not fall.
         confidence : float
@@ -221,12 +233,7 @@ class Cascade:
         seed : int
             The seed of the permutation that divides the rows.
         data, ids, names, by_position, batch_size, progress
-            As in `screen`; `names` are the names of the stages.
-        target
-            One of these. risk : at most this share of the accepted answers is wrong.
-            joint : at most this share of all is wrong and accepted. trr : at least this
-            share of the errors goes to a person. An error is a wrong label at the stage
-            where the row stopped.
+            As in `screen`; `names` are the names of the stages in a list.
 
         Examples
         --------
@@ -243,9 +250,12 @@ class Cascade:
             check_request,
         )
 
+        if isinstance(stages, Mapping):
+            stages, names = _stages_and_names(stages, names)
         require_stages(stages)
         # Checked before any model is asked, which may take long or cost money.
-        request = check_request(target, costs, len(stages), confidence, share, seed)
+        targets = requested_targets(target, risk=risk, joint=joint, trr=trr)
+        request = check_request(targets, costs, len(stages), confidence, share, seed)
         aligned = align_stages(
             stages,
             labels,
@@ -262,7 +272,7 @@ class Cascade:
 
     def screen(  # noqa: PLR0913 - options, by keyword only
         self,
-        stages: Sequence[Any],
+        stages: Sequence[Any] | Mapping[str, Any],
         *,
         data: Any = None,
         ids: Any = None,
@@ -275,7 +285,7 @@ class Cascade:
 
         Parameters
         ----------
-        stages : list
+        stages : list, or dict by name
             As many as the cascade has, or the first of them: rows still in doubt after
             those are not accepted, and `goes_to` names the next stage. Each is a
             model's predictions (Predictions, an array of logits, a file), or a model. A
@@ -293,6 +303,9 @@ class Cascade:
         progress : callable, optional
             Called with the share of the work that is finished, and the current task.
         """
+        if isinstance(stages, Mapping):
+            stages, names = _stages_and_names(stages, names)
+            self.require_order(names)
         require_stages(stages)
         if len(stages) > len(self.stages):
             message = (
@@ -394,6 +407,15 @@ class Cascade:
 
         write_text(path, render_cascade(self))
 
+    def _repr_html_(self) -> str:
+        """Show stages, costs and the promise in a notebook."""
+        facts = {"stages": ", ".join((*self.stages, PERSON))}
+        facts["costs"] = ", ".join(f"{cost:g}" for cost in self.costs)
+        facts["decision"] = repr(self)
+        if self.certificate is not None:
+            facts["promise"] = self.certificate.promise()
+        return html_facts(facts)
+
     def __repr__(self) -> str:
         """Show the stages that are asked, where rows stop, and the promise."""
         stages = zip(self.stages, self.thresholds, strict=True)
@@ -404,6 +426,16 @@ class Cascade:
         )
         promise = self.certificate.promise() if self.certificate else "no certificate"
         return f"Cascade({rules}, else {PERSON}; {promise})"
+
+
+def _stages_and_names(
+    stages: Mapping[str, Any], names: Sequence[str] | None
+) -> tuple[list[Any], list[str]]:
+    """Return the stages of a dict, and their names."""
+    if names is not None:
+        message = "a dict of stages names them itself. Leave names out."
+        raise InputError(message)
+    return list(stages.values()), list(stages)
 
 
 def _are_classes(classes: Any) -> bool:

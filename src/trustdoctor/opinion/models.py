@@ -61,8 +61,19 @@ class InputRows:
         return Predictions(logits, labels, predictions.from_probabilities)
 
 
-def predictor(model: Any) -> Predictor:
-    """Return a function of inputs to logits, for a model of any known kind."""
+def predictor(model: Any, *, max_length: int | None = None) -> Predictor:
+    """Return a function of inputs to logits, for a model of any known kind.
+
+    `max_length` is for models of texts from Hugging Face.
+    """
+    is_hugging_face = isinstance(model, (str, Path, tuple))
+    is_hugging_face = is_hugging_face and not str(model).endswith(".onnx")
+    if max_length is not None and not is_hugging_face:
+        message = (
+            "max_length is for a Hugging Face model, a folder or (model, tokenizer), "
+            f"got {type(model).__name__}. Leave it out."
+        )
+        raise InputError(message)
     if isinstance(model, (str, Path)) and str(model).endswith(".onnx"):
         from trustdoctor.adapters import onnx
 
@@ -70,7 +81,7 @@ def predictor(model: Any) -> Predictor:
     if isinstance(model, (str, Path, tuple)):
         from trustdoctor.adapters import transformers
 
-        return transformers.predictor(model)
+        return transformers.predictor(model, max_length=max_length)
     if hasattr(model, "predict_proba") and not isinstance(model, type):
         from trustdoctor.adapters import sklearn
 

@@ -1,8 +1,8 @@
 """Asking models in turn, only about rows still in doubt, and the run of a cascade."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from scipy import special
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
+from trustdoctor.gates import Decisions
 from trustdoctor.opinion.policies import accepts
 from trustdoctor.opinion.stages import Stages
 from trustdoctor.predictions import Predictions
@@ -30,17 +31,15 @@ Settle = Callable[[int, Array, Predictions], Array]
 """From these and the predictions to the rows that need no further pass, as a mask."""
 
 
-class Cascaded(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class Cascaded(Decisions):
     """The decision of a cascade on each row.
+
+    `doubts`, `predicted` and `accepted` are those where the row stopped; rows that are
+    not accepted go on.
 
     Attributes
     ----------
-    scores : array (n,)
-        The doubts where the rows stopped.
-    accepted : bool array (n,)
-        Whether a model's answer is accepted; the other rows go on.
-    predicted : array (n,)
-        The label where the row stopped.
     passes : integer array (n,)
         The number of models that were asked about each row.
     costs : array (n,)
@@ -50,20 +49,20 @@ class Cascaded(NamedTuple):
         The stage that a row goes to next; "" if it is accepted.
     predictions : Predictions
         The answers, combined or a model's own, where the rows stopped.
-    ids : array (n,), or None
-    shortlist : bool array (n, C), or None
-        For rows that go to a person, if the cascade has lists.
     """
 
-    scores: Array
-    accepted: NDArray[np.bool_]
-    predicted: Array
+    _: KW_ONLY
     passes: NDArray[np.int64]
     costs: Array
     goes_to: NDArray[Any]
     predictions: Predictions
-    ids: Array | None = None
-    shortlist: NDArray[np.bool_] | None = None
+
+    def _columns(self) -> dict[str, Any]:
+        return super()._columns() | {
+            "asked": self.passes,
+            "cost": self.costs,
+            "goes_to": [stage or None for stage in self.goes_to.tolist()],
+        }
 
 
 class CascadeRun:
@@ -129,19 +128,22 @@ class CascadeRun:
         names, ids = self.stages.names_now, self.stages.ids
         answers = Predictions(self.logits, self.stages.labels, self.from_probabilities)
         answers = replace(answers, class_names=names, ids=ids)
+        predicted: Array = self.predicted
+        if names is not None:
+            predicted = np.array(names, object)[predicted]
         shortlist = None
         if cascade.shortlist is not None:
             shortlist = cascade.shortlist.rejected_sets(answers, ~to_person)
         return Cascaded(
             self.scores,
             self.accepted,
-            self.predicted,
-            self.passes,
-            costs,
-            goes_to,
-            answers,
-            ids,
-            shortlist,
+            predicted,
+            passes=self.passes,
+            costs=costs,
+            goes_to=goes_to,
+            predictions=answers,
+            ids=ids,
+            shortlist=shortlist,
         )
 
 

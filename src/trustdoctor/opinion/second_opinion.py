@@ -9,7 +9,7 @@ lazy evaluation that is, so a promise calibrated on it holds for the whole proce
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from msgspec import structs
@@ -17,7 +17,15 @@ from msgspec import structs
 from trustdoctor.adapters.errors import describe_inputs
 from trustdoctor.arrays import Array, as_classes
 from trustdoctor.errors import InputError
-from trustdoctor.gates import TARGETS, Gate, Margins, Screened, calibrate_scores
+from trustdoctor.gates import (
+    TARGETS,
+    Gate,
+    Margins,
+    Screened,
+    TargetValue,
+    calibrate_scores,
+    requested_targets,
+)
 from trustdoctor.kernels import normalise
 from trustdoctor.opinion.models import (
     InputRows,
@@ -57,6 +65,9 @@ class SecondOpinion:
         Where a batch has them, for data that come in batches: positions in tuples or
         keys of dicts. By default tuples are (input, labels, ...) and dicts have the
         usual keys.
+    max_length : int, optional
+        The largest number of tokens per text, for a Hugging Face model; by default the
+        tokenizer's.
     p, t : float, optional
         Average logits divided by their p-norm and by t, as in `normalised_alpha`. By
         default the logits themselves are averaged: for our networks that is better on
@@ -80,6 +91,7 @@ class SecondOpinion:
         batch_size: int = 256,
         inputs: int | str | None = None,
         labels: int | str | None = None,
+        max_length: int | None = None,
         p: float | None = None,
         t: float = 0.3,
     ) -> None:
@@ -90,10 +102,20 @@ class SecondOpinion:
         if not (isinstance(batch_size, int) and batch_size >= 1):
             message = f"expected a batch size of 1 or more, got {batch_size!r}."
             raise InputError(message)
-        self.predict = predictor(model)
+        self.model, self.max_length = model, max_length
+        self.predict = predictor(model, max_length=max_length)
         self.views = as_views(views)
         self.batch_size = batch_size
         self.inputs, self.labels = inputs, labels
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy in another process needs: the model, not its function."""
+        return {k: v for k, v in self.__dict__.items() if k != "predict"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore what `__getstate__` returned."""
+        self.__dict__.update(state)
+        self.predict = predictor(self.model, max_length=self.max_length)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -169,18 +191,32 @@ class SecondOpinion:
         data: Any,
         labels: Any = None,
         *,
+        risk: TargetValue = None,
+        frr: TargetValue = None,
+        trr: TargetValue = None,
+        joint: TargetValue = None,
+        coverage: TargetValue = None,
+        cost: float | None = None,
+        threshold: float | None = None,
+        target: Mapping[str, TargetValue] | None = None,
+        confidence: float = 0.9,
+        mode: Literal["confidence", "expectation"] | None = None,
+        label_noise: float = 0.0,
         share: float = 0.25,
         level: float = LEVEL,
         seed: int = 0,
         progress: Tell | None = None,
-        **target: Any,
     ) -> Gate:
-        """Calibrate the sequential procedure; targets and options as in `calibrate`.
+        """Calibrate the sequential procedure.
 
         Parameters
         ----------
         data, labels
             Calibration rows, or batches that have labels. All their views are asked.
+        risk, frr, trr, joint, coverage, cost, threshold, target
+            The target, as in `trustdoctor.calibrate`.
+        confidence, mode, label_noise
+            As in `trustdoctor.calibrate`.
         share : float
             The share of the rows, drawn at random, that learn the margins and nothing
             else. Rows on which the promise does not rest (for TRR the correct ones)
@@ -189,9 +225,27 @@ class SecondOpinion:
             The share of the learning rows that all views would reject which margins
             may accept early, and the reverse; 0 allows none.
         """
+        targets = requested_targets(
+            target,
+            risk=risk,
+            frr=frr,
+            trr=trr,
+            joint=joint,
+            coverage=coverage,
+            cost=cost,
+            threshold=threshold,
+        )
         opinions = self(data, labels, progress=progress)
         return calibrate_opinions(
-            opinions, list(self.names), share=share, level=level, seed=seed, **target
+            opinions,
+            list(self.names),
+            targets,
+            share=share,
+            level=level,
+            seed=seed,
+            confidence=confidence,
+            mode=mode,
+            label_noise=label_noise,
         )
 
     def screen(
@@ -249,7 +303,9 @@ class SecondOpinion:
 
         ask_lazily(n, 1 + len(self.views), ask, settle)
         assert clean is not None
-        return Screened(scores, accepted, clean.predicted, passes, clean)
+        return Screened(
+            scores, accepted, _named(clean), passes=passes, predictions=clean
+        )
 
     def _pass(
         self, batch: InputRows, rows: Array, k: int, tell: Tell, total: int
@@ -273,6 +329,11 @@ def _sum(total: Array, logits: Array) -> Array:
         )
         raise InputError(message)
     return np.asarray(total + logits)
+
+
+def _named(predictions: Predictions) -> Array:
+    """Return the predicted classes, by name where the classes have names."""
+    return np.asarray(predictions.predicted_names)
 
 
 def _doubt(mean: Array, predicted: Array) -> Array:
@@ -344,11 +405,11 @@ def join_screened(batches: list[Screened]) -> Screened:
     """Join decisions on one batch after another."""
     _require_batches(batches)
     return Screened(
-        np.concatenate([batch.scores for batch in batches]),
+        np.concatenate([batch.doubts for batch in batches]),
         np.concatenate([batch.accepted for batch in batches]),
         np.concatenate([batch.predicted for batch in batches]),
-        np.concatenate([batch.passes for batch in batches if batch.passes is not None]),
-        join_predictions([batch.predictions for batch in batches if batch.predictions]),
+        passes=np.concatenate([b.passes for b in batches if b.passes is not None]),
+        predictions=join_predictions([b.predictions for b in batches if b.predictions]),
     )
 
 
@@ -358,30 +419,34 @@ def _require_batches(batches: list[Any]) -> None:
         raise InputError(message)
 
 
-def calibrate_opinions(
+def calibrate_opinions(  # noqa: PLR0913 - options, by keyword only
     opinions: Opinions,
     views: Sequence[str],
+    target: Mapping[str, TargetValue],
     *,
     share: float = 0.25,
     level: float = LEVEL,
     seed: int = 0,
-    **target: Any,
+    **options: Any,
 ) -> Gate:
-    """Learn margins on a share of the rows, and set the threshold on the others."""
+    """Learn margins on a share of the rows, and set the threshold on the others.
+
+    `options` are those of `calibrate_scores`.
+    """
     errors = opinions.predictions.errors
-    _check_options(share, level, seed, target, len(errors))
+    _check_options(share, level, seed, len(errors))
     order = np.random.default_rng(seed).permutation(len(errors))
     size = min(max(1, round(share * len(order))), len(order) - 1)
     margin_rows, threshold_rows = np.split(order, [size])
     provisional = _provisional_gate(
-        opinions.scores[margin_rows], errors[margin_rows], target
+        opinions.scores[margin_rows], errors[margin_rows], target, options
     )
     margin_rows = _margin_rows(errors, margin_rows, target)
     margins = learn_margins(
         opinions.doubts[margin_rows], provisional, tuple(views), level=level
     )
     scores = margins.sequential(opinions.doubts[threshold_rows])
-    gate = calibrate_scores(scores, errors[threshold_rows], **target)
+    gate = calibrate_scores(scores, errors[threshold_rows], target=target, **options)
     certificate = gate.certificate
     assert certificate is not None
     note = (
@@ -393,9 +458,7 @@ def calibrate_opinions(
     return replace(gate, margins=margins, certificate=certificate)
 
 
-def _check_options(
-    share: Any, level: Any, seed: Any, target: dict[str, Any], rows: int
-) -> None:
+def _check_options(share: Any, level: Any, seed: Any, rows: int) -> None:
     """Refuse options that no second opinion can be calibrated with."""
     are_numbers = all(isinstance(value, (int, float)) for value in (share, level))
     if not (are_numbers and 0 < share < 1 and 0 <= level < 0.5):
@@ -404,28 +467,31 @@ def _check_options(
             f"and {level!r}."
         )
         raise InputError(message)
-    for name in ("score", "temperature", "groups", "grouped_by"):
-        if name in target:
-            message = f"{name} has no meaning for a second opinion. Leave it out."
-            raise InputError(message)
     if not (type(seed) is int and seed >= 0) or rows < 2:
         message = f"expected two rows or more and a seed of 0 or more, got {seed!r}."
         raise InputError(message)
 
 
-def _provisional_gate(scores: Array, errors: Array, target: dict[str, Any]) -> Gate:
+def _provisional_gate(
+    scores: Array,
+    errors: Array,
+    target: Mapping[str, TargetValue],
+    options: dict[str, Any],
+) -> Gate:
     """Guess the threshold around which margins are learned."""
     # In expectation: with confidence, few rows would give a threshold far from the
     # final one, and margins about the wrong place.
-    requested = [known for name, known in TARGETS.items() if name in target]
+    requested = [entry for name, entry in TARGETS.items() if name in target]
     has_expectation = (
         len(requested) == 1 and requested[0].promised and requested[0].in_expectation
     )
     mode = {"mode": "expectation"} if has_expectation else {}
-    return calibrate_scores(scores, errors, **(target | mode))
+    return calibrate_scores(scores, errors, target=target, **(options | mode))
 
 
-def _margin_rows(errors: Array, drawn: Array, target: dict[str, Any]) -> Array:
+def _margin_rows(
+    errors: Array, drawn: Array, target: Mapping[str, TargetValue]
+) -> Array:
     """Return the rows that may learn margins: those that do not set the threshold.
 
     A threshold for TRR rests on errors alone, so every correct row is spare, and the

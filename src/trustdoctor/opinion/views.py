@@ -8,6 +8,7 @@ import re
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,60 +83,70 @@ def as_views(views: Sequence[Any]) -> tuple[View, ...]:
 
 
 def image_views(
-    count: int = 5, *, layout: str = "NCHW", shift: int | None = None
+    n: int = 5, *, layout: str = "NCHW", shift: int | None = None
 ) -> list[View]:
     """Return views of images: a flip, shifts, and flipped shifts.
 
-    Shifts reflect at the edge. The flip comes first, since it tells the most.
+    Shifts reflect at the edge. The flip comes first, since it tells the most; then a
+    flipped shift and a plain one take turns. Every eight of them go another step.
 
     Parameters
     ----------
-    count : int
-        1 (the flip), 5 (and two shifts, two flipped shifts) or 9 (four and four).
+    n : int
+        How many: 5 gain most of what 9 do.
     layout : str
         "NCHW" (torch), "NHWC" or "NHW".
     shift : int, optional
-        In pixels; by default a sixteenth of the side, which is 2 of 32.
+        The first step in pixels; by default a sixteenth of the side, which is 2 of 32.
 
     Examples
     --------
     >>> images = np.arange(3.0).reshape(1, 1, 1, 3)
     >>> image_views(1)[0](images)
     array([[[[2., 1., 0.]]]])
+    >>> [view.name for view in image_views(3)]
+    ['flip', 'flip right', 'down']
     """
-    if layout not in LAYOUTS or count not in (1, 5, 9):
-        message = (
-            f"expected a layout out of {', '.join(LAYOUTS)} and 1, 5 or 9 views, got "
-            f"{layout!r} and {count!r}."
-        )
+    if layout not in LAYOUTS:
+        message = f"expected a layout out of {', '.join(LAYOUTS)}, got {layout!r}."
+        raise InputError(message)
+    if type(n) is not int or n < 1:
+        message = f"expected 1 view or more, got {n!r}."
         raise InputError(message)
     if shift is not None and not (type(shift) is int and shift >= 1):
         message = f"expected a shift of 1 pixel or more, got {shift!r}."
         raise InputError(message)
     size = "" if shift is None else f" by {shift}"
-    across, along = [(0, 1), (0, -1)], [(1, 0), (-1, 0)]
-    flipped, plain = (across, along) if count > 1 else ([], [])
-    if count == 9:
-        flipped, plain = across + along, along + across
-    views = [View("flip", _mover(layout, 0, 0, shift, mirror=True))]
-    for plain_move, flipped_move in zip(plain, flipped, strict=True):
-        for mirror, move in ((True, flipped_move), (False, plain_move)):
-            name = f"{'flip ' if mirror else ''}{_DIRECTIONS[move]}{size}"
-            views.append(View(name, _mover(layout, *move, shift, mirror=mirror)))
+    views = [View("flip", partial(_move, layout=layout, mirror=True))]
+    while len(views) < n:
+        steps, place = divmod(len(views) - 1, len(_MOVES))
+        mirror, direction = _MOVES[place]
+        down, right = (step * (steps + 1) for step in _DIRECTIONS[direction])
+        further = f" {steps + 1} times" if steps else ""
+        name = f"{'flip ' if mirror else ''}{direction}{further}{size}"
+        move = partial(_move, layout=layout, down=down, right=right, shift=shift)
+        views.append(View(name, partial(move, mirror=mirror)))
     return views
 
 
-_DIRECTIONS = {(0, 1): "right", (0, -1): "left", (1, 0): "down", (-1, 0): "up"}
+_DIRECTIONS = {"right": (0, 1), "left": (0, -1), "down": (1, 0), "up": (-1, 0)}
+"""How far down and to the right one step goes."""
 
-
-def _mover(
-    layout: str, down: int, right: int, shift: int | None, *, mirror: bool
-) -> Callable[[Any], Any]:
-    return lambda images: _move(images, layout, down, right, shift, mirror=mirror)
+_MOVES = (
+    *((True, "right"), (False, "down"), (True, "left"), (False, "up")),
+    *((True, "down"), (False, "right"), (True, "up"), (False, "left")),
+)
+"""Whether a view is flipped, and where it is shifted, in the order of the views."""
 
 
 def _move(  # noqa: PLR0913 - one place that moves images
-    images: Any, layout: str, down: int, right: int, shift: int | None, *, mirror: bool
+    images: Any,
+    *,
+    layout: str,
+    down: int = 0,
+    right: int = 0,
+    shift: int | None = None,
+    mirror: bool = False,
 ) -> Any:
     """Shift and mirror images by picking rows and columns; edges reflect."""
     shape = tuple(getattr(images, "shape", ()))
@@ -145,8 +156,10 @@ def _move(  # noqa: PLR0913 - one place that moves images
     for axis, step in ((layout.index("H"), down), (layout.index("W"), right)):
         side = int(images.shape[axis])
         size = max(1, round(side / 16)) if shift is None else shift
-        if size >= side and step:
-            message = f"expected a shift below the side of {side}, got {size}."
+        if abs(step) * size >= side:
+            message = (
+                f"expected a shift below the side of {side}, got {abs(step) * size}."
+            )
             raise InputError(message)
         indices = np.abs(np.arange(side) - step * size)
         indices = np.where(indices >= side, 2 * (side - 1) - indices, indices)
@@ -184,23 +197,25 @@ def text_views(*, window: int | None = None, paraphrase: Any = None) -> list[Vie
     ['good,  really!', 'Good  really', 'Good, really!']
     """
     views = [
-        View("lower case", _each(str.lower)),
-        View("no punctuation", _each(_no_punctuation)),
-        View("single spaces", _each(_single_spaces)),
+        View("lower case", partial(_each, str.lower)),
+        View("no punctuation", partial(_each, _no_punctuation)),
+        View("single spaces", partial(_each, _single_spaces)),
     ]
     if window is not None:
         if not (isinstance(window, int) and window >= 1):
             message = f"expected a window of at least one word, got {window!r}."
             raise InputError(message)
-        views.append(View("first words", _each(lambda t: _words(t, 0, window))))
-        views.append(View("last words", _each(lambda t: _words(t, -window, None))))
+        first = partial(_words, first=0, last=window)
+        last = partial(_words, first=-window, last=None)
+        views.append(View("first words", partial(_each, first)))
+        views.append(View("last words", partial(_each, last)))
     if paraphrase is not None:
-        views.append(View("paraphrase", _each(paraphrase)))
+        views.append(View("paraphrase", partial(_each, paraphrase)))
     return views
 
 
-def _each(function: Callable[[str], str]) -> Callable[[Any], list[str]]:
-    return lambda texts: [function(text) for text in texts]
+def _each(function: Callable[[str], str], texts: Any) -> list[str]:
+    return [function(text) for text in texts]
 
 
 def _no_punctuation(text: str) -> str:
@@ -252,7 +267,7 @@ def table_views(
     offsets = noise * spread * rng.normal(size=(count, shape[1]))
     settings = f"{noise:g}, seed {seed}"
     return [
-        View(f"noise {i + 1} ({settings})", _adder(offsets[i], names))
+        View(f"noise {i + 1} ({settings})", partial(_add, offsets[i], names))
         for i in range(count)
     ]
 
@@ -274,23 +289,21 @@ def _spread(column: Any) -> float:
     return float(column.std()) if len(np.unique(column)) > 2 else 0.0
 
 
-def _adder(offset: Any, names: list[Any] | None) -> Callable[[Any], Any]:
-    def add(rows: Any) -> Any:
-        if names is not None and hasattr(rows, "iloc"):  # pandas
-            moved = rows.copy()
-            moved[names] = rows[names] + offset
-            return moved
-        if hasattr(rows, "new_tensor"):  # torch
-            return rows + rows.new_tensor(offset.tolist())
-        array = np.asarray(rows)
-        if array.ndim != 2 or array.shape[1] != len(offset):
-            message = f"expected rows of {len(offset)} columns, got {array.shape}."
-            raise InputError(message)
-        # float32 stays float32: models refuse rows of another type
-        dtype = array.dtype if array.dtype.kind == "f" else np.dtype(np.float64)
-        return (array + offset).astype(dtype)
-
-    return add
+def _add(offset: Any, names: list[Any] | None, rows: Any) -> Any:
+    """Return rows of a table with an offset added to their numeric columns."""
+    if names is not None and hasattr(rows, "iloc"):  # pandas
+        moved = rows.copy()
+        moved[names] = rows[names] + offset
+        return moved
+    if hasattr(rows, "new_tensor"):  # torch
+        return rows + rows.new_tensor(offset.tolist())
+    array = np.asarray(rows)
+    if array.ndim != 2 or array.shape[1] != len(offset):
+        message = f"expected rows of {len(offset)} columns, got {array.shape}."
+        raise InputError(message)
+    # float32 stays float32: models refuse rows of another type
+    dtype = array.dtype if array.dtype.kind == "f" else np.dtype(np.float64)
+    return (array + offset).astype(dtype)
 
 
 @dataclass(frozen=True)

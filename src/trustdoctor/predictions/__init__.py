@@ -9,6 +9,7 @@ from trustdoctor.predictions.answers import (
 from trustdoctor.predictions.intake import NO_ROWS, Intake
 from trustdoctor.predictions.labels import (
     AS_PREDICTED,
+    OUTSIDE,
     UNKNOWN,
     as_prediction_error,
     check_cutoff,
@@ -40,6 +41,7 @@ __all__ = [
     "MIN_SIMPLEX_ROWS",
     "NOT_LOGITS",
     "NO_ROWS",
+    "OUTSIDE",
     "PROBS_TOLERANCE",
     "TOPK_TOLERANCE",
     "UNKNOWN",

@@ -20,6 +20,9 @@ _WHOLE = re.compile(r"^([+-]?[0-9]+)\.0+$")
 UNKNOWN = -1
 """The class number of a missing label, and of a missing answer."""
 
+OUTSIDE = -2
+"""The label of a row that belongs to no class: whatever is predicted is an error."""
+
 
 def plain_name(name: Any) -> str:
     """Return a name in Unicode's NFC without surrounding blanks."""

@@ -23,6 +23,7 @@ from trustdoctor.arrays import (
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.kernels import argmax
 from trustdoctor.predictions.labels import (
+    OUTSIDE,
     UNKNOWN,
     number_labels,
     plain_name,
@@ -50,7 +51,8 @@ class Predictions:
     logits : array (n, C), float16, float32 or float64
         As given, or the logarithm of the probabilities given.
     labels : integer array (n,), or None
-        The true classes, 0 to C-1; -1 where a row has none.
+        The true classes, 0 to C-1; -1 where the label is not known, -2 where the row
+        belongs to no class (`with_outside`).
     from_probabilities : bool
         True where the logits are known only up to a constant per row. Scores that
         need true logits (energy, max_logit) refuse such predictions.
@@ -438,6 +440,65 @@ class Predictions:
         if self.class_names is None:
             return self.predicted
         return np.array([*self.class_names, ""], dtype=object)[self.predicted]
+
+    def with_outside(self, rows: "Predictions | ArrayLike") -> "Predictions":
+        """Return these rows and others that belong to no class, for mixed evaluations.
+
+        Whatever is predicted for those is an error, so a score has to find both the
+        model's own errors and the rows that it should never have been asked about.
+        Calibration errors, NLL and the Brier score remain those of the rows within.
+
+        Parameters
+        ----------
+        rows : Predictions, or array (m, C)
+            Of the same model, with the same classes; an array holds what these
+            predictions hold, logits or probabilities. Labels, if any, do not count.
+
+        Examples
+        --------
+        >>> p = Predictions.from_logits([[2.0, 0.5], [0.1, 0.3]], [0, 1])
+        >>> mixed = p.with_outside([[3.0, 2.9]])
+        >>> mixed.errors, mixed.outside
+        (array([False, False,  True]), array([False, False,  True]))
+        """
+        labels = self.require_labels("rows outside of all classes")
+        if isinstance(rows, Predictions):
+            others = rows
+        elif self.from_probabilities:
+            others = Predictions.from_probs(rows)
+        else:
+            others = Predictions.from_logits(rows)
+        kinds = [(p.n_classes, p.from_probabilities) for p in (self, others)]
+        if kinds[0] != kinds[1] or self.decisions is not None:
+            message = (
+                f"expected rows like these ({self.row_kind}, without decisions of "
+                f"their own), got {others.row_kind}."
+            )
+            raise InputError(message)
+        joined: dict[str, Any] = {}
+        for name in ("ids", "groups", "features"):
+            both = [getattr(p, name) for p in (self, others)]
+            missing = any(values is None for values in both)
+            joined[name] = None if missing else np.concatenate(both)
+        outside = np.full(len(others), OUTSIDE)
+        return replace(
+            self,
+            logits=np.concatenate([self.logits, others.logits]),
+            labels=np.concatenate([labels, outside]),
+            **joined,
+        )
+
+    @cached_property
+    def outside(self) -> Bools:
+        """True where a row belongs to no class."""
+        if self.labels is None:
+            return np.zeros(len(self), bool)
+        return np.asarray(self.labels == OUTSIDE)
+
+    @property
+    def inside(self) -> "Predictions":
+        """The rows that are not outside of all classes."""
+        return self[~self.outside] if self.outside.any() else self
 
     @cached_property
     def has_label(self) -> Bools:

@@ -2,13 +2,14 @@
 
 from trustdoctor.report.cascade_page import render_cascade
 from trustdoctor.report.comparison_page import render_comparison
-from trustdoctor.report.evaluation_page import frame, render
+from trustdoctor.report.evaluation_page import render
 from trustdoctor.report.extras import Extras
 from trustdoctor.report.figures import (
     Bars,
     Line,
     Panel,
     Picture,
+    plot_benchmark,
     plot_cascade,
     plot_histogram,
     plot_reliability,
@@ -48,11 +49,11 @@ __all__ = [
     "Panel",
     "Picture",
     "embed_json",
-    "frame",
     "hash_content",
     "make_console",
     "make_environment",
     "needed_words",
+    "plot_benchmark",
     "plot_cascade",
     "plot_histogram",
     "plot_reliability",

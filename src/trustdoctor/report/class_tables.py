@@ -93,7 +93,7 @@ def find_subjects(predictions: Predictions) -> TableSubjects:
 
 def _largest_confusions(predictions: Predictions) -> tuple[Array, Array, Array]:
     """Return the largest confusions, their rows, and where each row belongs."""
-    errors = predictions.errors & ~predictions.abstained
+    errors = predictions.errors & ~predictions.abstained & ~predictions.outside
     of_pair = np.full(len(predictions), -1)
     if predictions.correctness_only:
         # What would have been right is not known.

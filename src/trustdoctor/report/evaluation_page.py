@@ -4,7 +4,6 @@ The page opens with what a reader without JavaScript sees, too: its script write
 same words and numbers again whenever the threshold or the score changes.
 """
 
-import html
 import math
 from dataclasses import asdict
 from pathlib import PurePath
@@ -73,16 +72,6 @@ def render(evaluation: Evaluation, predictions: Predictions, extras: Extras) -> 
         metrics=_METRICS,
         percent=lambda rate: f"{rate * 100:g}%",
         **_content(evaluation, predictions, extras),
-    )
-
-
-def frame(page: str, *, height: int = 900) -> str:
-    """Return the page inside a frame, for a notebook's cell."""
-    return (
-        f'<iframe title="trustdoctor report" width="100%" height="{height}" '
-        'sandbox="allow-scripts allow-forms allow-downloads" '
-        'style="border:1px solid #ccc" '
-        f'srcdoc="{html.escape(page, quote=True)}"></iframe>'
     )
 
 

@@ -8,12 +8,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trustdoctor.arrays import Array
 from trustdoctor.atomic import replacing
 from trustdoctor.errors import InputError, missing_package
-from trustdoctor.evaluation import Evaluation
+from trustdoctor.evaluation import Benchmark, Evaluation
 from trustdoctor.metrics import (
     histogram,
     reliability_bins,
@@ -31,6 +31,9 @@ from trustdoctor.report.cascade_page import (
 )
 from trustdoctor.report.theme import COLOURS, DASHES, LIMIT, MARKERS, RIGHT, WRONG
 from trustdoctor.visible import visible
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Numbers = tuple[float, ...]
 
@@ -114,7 +117,7 @@ class Picture:
     columns: int = 2
 
 
-def draw(picture: Picture) -> Any:
+def draw(picture: Picture) -> "Figure":
     """Return the picture as a matplotlib figure."""
     try:
         from matplotlib.figure import Figure
@@ -221,7 +224,7 @@ def save_picture(picture: Picture, path: str | Path) -> None:
         figure.savefig(temporary, format=file_format, dpi=150, metadata=metadata)
 
 
-def plot_histogram(evaluation: Evaluation, *, score: str | None = None) -> Any:
+def plot_histogram(evaluation: Evaluation, *, score: str | None = None) -> "Figure":
     """Return a figure of a score's values for right and for wrong predictions.
 
     By default the evaluation's first score.
@@ -239,7 +242,9 @@ def plot_histogram(evaluation: Evaluation, *, score: str | None = None) -> Any:
     return draw(Picture("histogram", "", (panel,)))
 
 
-def plot_roc(evaluation: Evaluation, *, scores: Sequence[str] | None = None) -> Any:
+def plot_roc(
+    evaluation: Evaluation, *, scores: Sequence[str] | None = None
+) -> "Figure":
     """Return a figure of TRR over FRR, one curve per score."""
     errors = _predictions(evaluation).errors
     lines = []
@@ -251,7 +256,7 @@ def plot_roc(evaluation: Evaluation, *, scores: Sequence[str] | None = None) -> 
 
 def plot_risk_coverage(
     evaluation: Evaluation, *, scores: Sequence[str] | None = None
-) -> Any:
+) -> "Figure":
     """Return a figure of the risk of the accepted rows over coverage."""
     errors = _predictions(evaluation).errors
     lines = []
@@ -264,7 +269,7 @@ def plot_risk_coverage(
     return draw(Picture("risk-coverage", "", (panel,)))
 
 
-def plot_reliability(evaluation: Evaluation) -> Any:
+def plot_reliability(evaluation: Evaluation) -> "Figure":
     """Return a figure of accuracy over confidence, with intervals."""
     settings = evaluation.settings
     bins = reliability_bins(
@@ -284,7 +289,7 @@ def plot_reliability(evaluation: Evaluation) -> Any:
     return draw(Picture("reliability", "", (panel,)))
 
 
-def plot_cascade(cascade: Cascade) -> Any:
+def plot_cascade(cascade: Cascade) -> "Figure":
     """Return a figure of cost against risk: all policies, and each model alone.
 
     Parameters
@@ -322,6 +327,66 @@ def plot_cascade(cascade: Cascade) -> Any:
         view=((100 * shown.rates[0], 100 * shown.rates[1]), shown.costs),
     )
     return draw(Picture("cascade", "", (panel,)))
+
+
+def plot_benchmark(benchmark: Benchmark, *, metric: str = "auroc") -> "Figure":
+    """Return a figure of what each score gains over the baseline, on every model.
+
+    Parameters
+    ----------
+    benchmark : Benchmark
+    metric : str
+        "auroc", "frr_at_trr", "aurc" or "augrc".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import trustdoctor as td
+    >>> z = 3 * np.random.default_rng(0).normal(size=(600, 4))
+    >>> p = Predictions.from_logits(z, np.where(z.max(1) > 2, z.argmax(1), 0))
+    >>> result = td.benchmark({"a": p, "b": p[:500]}, scores=["alpha"], splits=2)
+    >>> plot_benchmark(result).axes[0].get_ylabel()
+    'AUROC less that of msp, points'
+    """
+    benchmark.model_table(metric)  # refuses other metrics
+    names = [name for name in benchmark.scores if name != benchmark.baseline]
+    gaps = [benchmark.mean_difference(name, metric) for name in names]
+    places = range(len(names))
+    mean = Line(
+        "mean over models, with its interval",
+        _floats(places),
+        _floats(100 * (gap.value or 0.0) for gap in gaps),
+        _floats(100 * (gap.low or 0.0) for gap in gaps) if gaps[0].low else (),
+        _floats(100 * (gap.high or 0.0) for gap in gaps) if gaps[0].low else (),
+        joined=False,
+    )
+    of_models = Dots(
+        "one model",
+        _floats(place for place in places for _ in benchmark.models),
+        _floats(
+            100
+            * (
+                results[name].values[metric]
+                - results[benchmark.baseline].values[metric]
+            )
+            for name in names
+            for results in benchmark.models.values()
+        ),
+        "#777777",
+        size=3,
+        opacity=0.5,
+    )
+    title = benchmark.table().columns[metric].partition(" against ")[0]
+    panel = Panel(
+        "",
+        "",
+        f"{title} less that of {benchmark.baseline}, points",
+        (mean,),
+        level=0.0,
+        ticks=tuple(name.replace("_", "\n").replace(":", "\n") for name in names),
+        dots=(of_models,),
+    )
+    return draw(Picture("benchmark", "", (panel,)))
 
 
 def _policy_dots(measured: Measured) -> Iterator[Dots]:

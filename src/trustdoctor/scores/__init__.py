@@ -25,6 +25,7 @@ from trustdoctor.scores.registry import (
     logit_scores,
     register,
     same_ranking,
+    setting_name,
     score_all,
     score_together,
     default_score,
@@ -99,6 +100,7 @@ __all__ = [
     "score_all",
     "score_document",
     "score_together",
+    "setting_name",
     "standardise",
     "storage",
 ]

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from trustdoctor.arrays import Array, row_product, to_numpy
 from trustdoctor.errors import InputError
-from trustdoctor.predictions import Predictions
+from trustdoctor.predictions import Predictions, require_predictions
 from trustdoctor.scores.contract import FittedScore, check_needs
 from trustdoctor.scores.registry import register
 
@@ -148,7 +148,7 @@ class Mahalanobis(FittedScore):
         cls,
         predictions: Predictions | Iterable[Predictions],
         *,
-        space: Space = "logits",
+        space: Space | None = None,
         ridge: float = 1e-9,
     ) -> "Mahalanobis":
         """Fit on labelled training rows.
@@ -158,19 +158,25 @@ class Mahalanobis(FittedScore):
         predictions : Predictions, or iterable of them
             With labels, and with features for space="features". An iterable is read
             once, batch by batch.
-        space, ridge
+        space : str, optional
+            By default the features where the predictions have them, else the logits.
+        ridge : float
             See the attributes.
         """
-        _check_space(space)
+        if space is not None:
+            _check_space(space)
         if isinstance(predictions, Predictions):
             predictions = [predictions]
         moments = ClassMoments()
         for batch in predictions:
+            require_predictions(batch)
+            if space is None:
+                space = "logits" if batch.features is None else "features"
             check_needs(cls.name, _needs(space), batch)
             rows = batch.features if space == "features" else batch.logits
             labels = batch.require_labels("fitting Mahalanobis")
             moments.update(_coordinates(to_numpy(rows), space), labels)
-        return cls.from_moments(moments, space=space, ridge=ridge)
+        return cls.from_moments(moments, space=space or "logits", ridge=ridge)
 
     def __call__(self, predictions: Predictions) -> Array:
         """Return the squared distance of each row to the nearest class."""

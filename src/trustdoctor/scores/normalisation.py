@@ -17,9 +17,11 @@ from trustdoctor.kernels import Formula, check_temperature, score_rows
 from trustdoctor.scores import formulas
 from trustdoctor.scores.contract import LogitScore
 from trustdoctor.scores.registry import register
+from trustdoctor.scores.signatures import row_formula
 from trustdoctor.scores.softmax import take_logits
 
 
+@row_formula
 def pnorm(logits: Any, *, temperature: float = 1.0, p: float = 2.0) -> Any:
     r"""Minus the largest logit of the row, centred and scaled to p-norm 1.
 
@@ -47,6 +49,7 @@ def pnorm(logits: Any, *, temperature: float = 1.0, p: float = 2.0) -> Any:
     return _score(logits, formulas.pnorm, "pnorm", p=p, temperature=temperature)
 
 
+@row_formula
 def normalised_alpha(
     logits: Any, *, temperature: float = 1.0, p: float = 3.0, t: float = 0.2
 ) -> Any:
@@ -81,6 +84,7 @@ def normalised_alpha(
     return _score(logits, formulas.alpha, "alpha", p=p, temperature=float(t))
 
 
+@row_formula
 def normalised_margin(
     logits: Any, *, temperature: float = 1.0, p: float = 2.0, predicted: Any = None
 ) -> Any:

@@ -81,8 +81,8 @@ def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
 
     Examples
     --------
-    >>> find_score("alpha", temperature=2.0).temperature
-    2.0
+    >>> find_score("alpha", temperature=2.0) == find_score("alpha:temperature=2")
+    True
     """
     if isinstance(score, str):
         entry = _find_entry(score)
@@ -159,30 +159,30 @@ def _find_entry(name: str) -> RegistryEntry:
 
 
 def _with_named_parameters(entry: LogitScore, name: str) -> LogitScore:
-    """Return a score with the parameters in its name, as in "pnorm:p=4"."""
+    """Return a score with the parameters and the temperature in its name.
+
+    As in "pnorm:p=4" or "alpha:temperature=2".
+    """
     if ":" not in name:
         return entry
     defaults = default_parameters(entry.function)
     parameters: dict[str, float] = {}
     for pair in name.partition(":")[2].split(","):
         key, _, value = (text.strip() for text in pair.partition("="))
-        if key == "temperature":
-            message = (
-                f"a temperature is not part of a score's name, got {name!r}. Give it "
-                f"by itself: temperature={value}, or --temperature {value}."
-            )
-            raise InputError(message)
-        if key not in defaults or key in parameters:
+        if key not in (*defaults, "temperature") or key in parameters:
             pairs = ",".join(f"{n}={v:g}" for n, v in defaults.items())
-            expected = f"{entry.name}:{pairs}" if pairs else f"{entry.name} alone"
-            message = f"expected {expected}, got {name!r}."
+            pairs = pairs or "temperature=1"
+            message = f"expected {entry.name}:{pairs}, got {name!r}."
             raise InputError(message)
         try:
             parameters[key] = float(value)
         except ValueError:
             message = f"expected a number as {key} of {entry.name}, got {value!r}."
             raise InputError(message) from None
-    return entry.with_parameters(**parameters)
+    temperature = parameters.pop("temperature", entry.temperature)
+    check_temperature(temperature)
+    score = entry.with_parameters(**parameters) if parameters else entry
+    return score.with_temperature(temperature)
 
 
 def logit_scores(*, logits: bool = True, decided: bool = False) -> list[str]:
@@ -329,6 +329,21 @@ def is_registered(score: Score) -> bool:
     if isinstance(entry, LogitScore) and isinstance(score, LogitScore):
         return bool(find_logit_score(score.name).function == score.function)
     return entry is type(score) or entry == score
+
+
+def setting_name(score: Score) -> str:
+    """Return the name of a score with its temperature, by which it is found again.
+
+    Examples
+    --------
+    >>> setting_name(SCORES["alpha"].with_temperature(0.5)), setting_name(SCORES["msp"])
+    ('alpha:temperature=0.5', 'msp')
+    """
+    if score.temperature == 1:
+        return score.name
+    separator = "," if ":" in score.name else ":"
+    value = repr(score.temperature).removesuffix(".0")
+    return f"{score.name}{separator}temperature={value}"
 
 
 def same_ranking(first: Score, second: Score) -> bool:

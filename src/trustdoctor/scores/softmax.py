@@ -19,8 +19,10 @@ from trustdoctor.predictions import Predictions, refuse_probabilities
 from trustdoctor.scores import formulas
 from trustdoctor.scores.contract import LogitScore
 from trustdoctor.scores.registry import register
+from trustdoctor.scores.signatures import row_formula
 
 
+@row_formula
 def alpha(logits: Any, *, temperature: float = 1.0) -> Any:
     r"""Doubt of DOCTOR's D_alpha: the log odds of the Gini impurity.
 
@@ -58,6 +60,7 @@ def alpha(logits: Any, *, temperature: float = 1.0) -> Any:
     )
 
 
+@row_formula
 def beta(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any:
     r"""Doubt of DOCTOR's D_beta: the log odds of a wrong prediction.
 
@@ -129,6 +132,7 @@ def _is_readable(rows: Any) -> bool:
     return not (wrapped or torch.compiler.is_compiling())
 
 
+@row_formula
 def msp(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any:
     r"""Maximum softmax probability (softmax response): :math:`\log(1 - p_m)`.
 
@@ -152,6 +156,7 @@ def msp(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any:
     )
 
 
+@row_formula
 def entropy(logits: Any, *, temperature: float = 1.0) -> Any:
     r"""Logarithm of the softmax entropy, :math:`\log(-\sum_j p_j \log p_j)`.
 
@@ -170,6 +175,7 @@ def entropy(logits: Any, *, temperature: float = 1.0) -> Any:
     )
 
 
+@row_formula
 def margin(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any:
     r"""Minus the logit margin, :math:`(z_{(2)} - z_{(1)}) / T`.
 
@@ -192,6 +198,7 @@ def margin(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> A
     )
 
 
+@row_formula
 def max_logit(logits: Any, *, temperature: float = 1.0) -> Any:
     r"""Minus the largest logit, :math:`-z_m / T`. Needs true logits.
 
@@ -214,6 +221,7 @@ def max_logit(logits: Any, *, temperature: float = 1.0) -> Any:
     )
 
 
+@row_formula
 def energy(logits: Any, *, temperature: float = 1.0) -> Any:
     r"""Free energy, :math:`-T \log \sum_j \exp(z_j / T)`. Needs true logits.
 
@@ -235,6 +243,7 @@ def energy(logits: Any, *, temperature: float = 1.0) -> Any:
     )
 
 
+@row_formula
 def gen(
     logits: Any,
     *,

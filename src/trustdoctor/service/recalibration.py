@@ -312,7 +312,8 @@ def _calibrated_gate(
     certificate = current.certificate
     if label_noise is None:
         label_noise = 0.0 if certificate is None else certificate.label_noise
-    options: dict[str, Any] = {"label_noise": label_noise, **_targets(current, request)}
+    target = _targets(current, request)
+    options: dict[str, Any] = {"label_noise": label_noise}
     if request.confidence is not None:
         options["confidence"] = request.confidence
     elif certificate is not None and certificate.mode == "confidence":
@@ -326,7 +327,7 @@ def _calibrated_gate(
         options["groups"] = current.groups_of(predictions)
         options["grouped_by"] = current.grouped_by
     try:
-        return calibrate(predictions, score=current.score, **options)
+        return calibrate(predictions, target=target, score=current.score, **options)
     except InputError as error:
         # The request is wrong if it asked for this; else the rows do not allow it.
         asked = request.targets is not None or request.confidence is not None

@@ -169,7 +169,7 @@ class GateVersion:
             groups = self._predicted(predictions, request)
         screened = gate.screen(predictions, groups=groups)
         return ScoredRows(
-            np.asarray(screened.scores, np.float64).tolist(),
+            np.asarray(screened.doubts, np.float64).tolist(),
             np.asarray(screened.accepted).tolist(),
             self._predicted(predictions, request),
             self._shortlists(screened, predictions),

@@ -16,7 +16,6 @@ import numpy as np
 
 from trustdoctor.arrays import Array, as_real, shown_number
 from trustdoctor.errors import InputError
-from trustdoctor.kernels import check_temperature
 from trustdoctor.metrics import Ranking
 from trustdoctor.metrics.score_counts import exact_product
 from trustdoctor.predictions import Predictions
@@ -64,33 +63,10 @@ TUNED_FOR = ("risk", "trr", "joint", "cost", "frr", "coverage")
 """Targets that a score can be chosen for; of several the first one counts."""
 
 
-def find_member(name: str) -> LogitScore:
-    """Return a score of the family by its name, which may hold a temperature.
-
-    Examples
-    --------
-    >>> find_member("alpha:temperature=2").temperature
-    2.0
-    """
-    score_name, marker, text = name.partition(":temperature=")
-    score = find_logit_score(score_name)
-    if not marker:
-        return score
-    try:
-        temperature = float(text)
-    except ValueError:
-        message = (
-            f"expected a temperature as in {score_name}:temperature=2, got {name!r}."
-        )
-        raise InputError(message) from None
-    check_temperature(temperature)
-    return score.with_temperature(temperature)
-
-
 def candidates(predictions: Predictions) -> dict[str, LogitScore]:
     """Return the scores of the family that these predictions suffice for, by name."""
     available = {"probs"} if predictions.from_probabilities else {"probs", "logits"}
-    family = {name: find_member(name) for name in FAMILY}
+    family = {name: find_logit_score(name) for name in FAMILY}
     return {name: score for name, score in family.items() if score.needs <= available}
 
 
@@ -164,7 +140,7 @@ def _check_target(target: Any) -> str:
     """Return the name of the target that counts; check all of them."""
     if not (isinstance(target, Mapping) and target and {*target} <= {*TUNED_FOR}):
         message = (
-            f"expected for_ out of {', '.join(TUNED_FOR)}, as for_=dict(trr=0.95), got "
+            f"expected a target out of {', '.join(TUNED_FOR)}, such as trr=0.95, got "
             f"{target!r}."
         )
         raise InputError(message)

@@ -18,6 +18,7 @@ from trustdoctor.scores import (
     ROUNDING,
     FittedScore,
     LogitScore,
+    find_logit_score,
     register,
     score_together,
 )
@@ -26,7 +27,6 @@ from trustdoctor.tuning.selection import (
     candidates,
     cautious_gains,
     check_rows,
-    find_member,
     section_for,
 )
 
@@ -115,7 +115,7 @@ class Tuned(FittedScore):
     @cached_property
     def scores(self) -> list[LogitScore]:
         """The members as scores."""
-        return [find_member(name) for name in self.members]
+        return [find_logit_score(name) for name in self.members]
 
     @property
     def only_member(self) -> LogitScore | None:
@@ -147,7 +147,7 @@ class Tuned(FittedScore):
         cls,
         predictions: Predictions,
         *,
-        for_: Mapping[str, float] | None = None,
+        target: Mapping[str, float] | None = None,
         average: int = N_AVERAGED,
     ) -> "Tuned":
         """Choose on labelled rows, as `tune` does, without checking the labels."""
@@ -160,9 +160,9 @@ class Tuned(FittedScore):
         check_rows(errors)
         family = candidates(rows)
         baseline, *doubts = score_together(
-            rows, [find_member(BASELINE), *family.values()]
+            rows, [find_logit_score(BASELINE), *family.values()]
         )
-        section = section_for(for_, baseline, errors)
+        section = section_for(target, baseline, errors)
         gains = cautious_gains(doubts, baseline, errors, section)
         by_name = dict(zip(family, doubts, strict=True))
         best = _best(dict(zip(family, gains.tolist(), strict=True)), average)
@@ -176,7 +176,7 @@ class Tuned(FittedScore):
             len(errors),
             int(errors.sum()),
             len(family),
-            _describe_target(for_),
+            _describe_target(target),
             np.stack([knots for knots, _ in members.values()]),
             np.stack([ranks for _, ranks in members.values()]),
         )
@@ -213,10 +213,15 @@ class Tuned(FittedScore):
         return f"{rows} chose {mean}{listed}, for {self.target}."
 
 
-def tune(
+def tune(  # noqa: PLR0913 - options, by keyword only
     predictions: Predictions,
     *,
-    for_: Mapping[str, float] | None = None,
+    risk: float | None = None,
+    frr: float | None = None,
+    trr: float | None = None,
+    joint: float | None = None,
+    coverage: float | None = None,
+    cost: float | None = None,
     average: int = N_AVERAGED,
 ) -> Tuned:
     """Choose the score that suits a model, on labelled rows whose labels are checked.
@@ -225,7 +230,7 @@ def tune(
     softmax and of the logits, MaxLogit-pNorm, and alpha and margin of normalised
     logits: one pass of the model for all of them. The best are averaged by rank. If
     none gains more over softmax response than half a standard error (a whole one with
-    `for_`), the choice is softmax response.
+    a target), the choice is softmax response.
 
     The rows that chose a score must neither calibrate a gate nor judge the score: use
     other rows, or `calibrate(..., score="auto")`, which splits them.
@@ -235,10 +240,10 @@ def tune(
     predictions : Predictions
         With labels and at least 10 errors; rows that the model was not trained on.
         1,000 to 2,000 rows are a good number. A warning names labels that look wrong.
-    for_ : dict, optional
-        What will be promised, as ``dict(trr=0.95)``: scores are then compared near that
-        point of the ROC curve instead of by AUROC. One of risk, trr, joint, cost, frr
-        and coverage.
+    risk, frr, trr, joint, coverage, cost : float, optional
+        What will be promised: scores are then compared near that point of the ROC
+        curve instead of by AUROC. Of several the first of risk, trr, joint, cost, frr
+        and coverage counts.
     average : int
         How many of the best are averaged, at most.
 
@@ -258,7 +263,16 @@ def tune(
     ('msp',)
     """
     require_predictions(predictions)
-    tuned = Tuned.fit(predictions, for_=for_, average=average)
+    targets = {
+        "risk": risk,
+        "frr": frr,
+        "trr": trr,
+        "joint": joint,
+        "coverage": coverage,
+        "cost": cost,
+    }
+    requested = {name: value for name, value in targets.items() if value is not None}
+    tuned = Tuned.fit(predictions, target=requested or None, average=average)
     odd = check_labels(predictions).odd
     if odd:
         warnings.warn(" ".join(odd), OddLabelsWarning, stacklevel=2)

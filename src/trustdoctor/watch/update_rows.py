@@ -151,7 +151,7 @@ def _decide(
             message = "this gate has groups: pass groups=, one per row."
             raise InputError(message)
         if gate.groups:
-            gate.accept(rows.scores, groups=groups)  # refuses unknown groups
+            gate.accept(rows.doubts, groups=groups)  # refuses unknown groups
         return _decisions_and_doubts(rows), errors, groups, rows.predictions
     if not isinstance(rows, Predictions):
         doubts = as_scores(rows)
@@ -166,7 +166,7 @@ def _decide(
 
 
 def _decisions_and_doubts(screened: Screened) -> tuple[Array, Array]:
-    return np.asarray(screened.accepted), to_numpy(screened.scores)
+    return np.asarray(screened.accepted), to_numpy(screened.doubts)
 
 
 def as_labels(errors: Any, rows: int) -> Array:

@@ -14,6 +14,7 @@ from trustdoctor.arrays import Array
 from trustdoctor.envelope import MOST_ROWS
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.gates import Gate
+from trustdoctor.metrics import html_facts
 from trustdoctor.predictions import Predictions
 from trustdoctor.watch import update_rows, updates, wording
 from trustdoctor.watch.expectation import Expectation, Reference, TrafficSums
@@ -383,6 +384,11 @@ class Watch:
         """Return the state of every test as text."""
         with self._lock:
             return wording.describe(self)
+
+    def _repr_html_(self) -> str:
+        """Show the state of every test in a notebook, a line each."""
+        lines = repr(self).splitlines()
+        return html_facts({str(i) if i else "": line for i, line in enumerate(lines)})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state of every test as plain values."""

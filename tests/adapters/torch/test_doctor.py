@@ -288,7 +288,7 @@ def test_a_gate_decides_on_the_perturbed_score(small, images):
     doctor = Doctor(small, epsilon=0.1)
     scores = doctor(images).scores
     screened = doctor.screen(images, td.Gate(float(np.median(scores))))
-    assert np.array_equal(screened.scores, scores)
+    assert np.array_equal(screened.doubts, scores)
     assert np.array_equal(screened.accepted, scores <= np.median(scores))
     clean = numpy(small.eval()(images.clone()))
     assert np.allclose(screened.predictions.logits, clean)

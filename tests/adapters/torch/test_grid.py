@@ -258,3 +258,25 @@ def test_mistakes_are_refused(small, images):
         sweep(small, images, temperatures=[0])
     with pytest.raises(InputError, match="at least one batch"):
         sweep(small, [])
+
+
+def test_the_table_has_every_setting_and_marks_one(small, images):
+    labels = torch.arange(20) % 4
+    swept = sweep(small, [(images, labels)], **GRID)
+    table = swept.table().to_frame()
+    assert table.shape[0] == len(swept.settings)
+    marked = table.filter(table["chosen"] == "*")
+    assert marked.shape[0] == 1
+    assert marked["auroc"][0] == table["auroc"].max()
+    first = swept.evaluate(swept.settings[0])
+    assert table["auroc"][0] == first.deployed.metrics["auroc"].value
+    assert table["paper_auroc"][0] == first.paper.metrics["auroc"].value
+    setting = swept.settings[3]
+    assert swept.table(setting).to_frame()["chosen"].to_list()[3] == "*"
+    # Rows that choose have no part in the table.
+    split = swept.table(choose_on=slice(0, 10))
+    errors = swept.predictions.errors[10:]
+    expected = td.auroc(swept.scores[10:, 0], errors)
+    assert split.rows[0]["auroc"].value == expected
+    with pytest.raises(InputError, match=r"one of 18 settings .*got Setting"):
+        swept.evaluate(Setting("alpha", 9.0, 0.05))

@@ -48,7 +48,7 @@ def test_arrays_predictions_and_dicts_are_decided_alike(client, service, kind):
         assert [
             decision.predicted for decision in decisions
         ] == expected.predicted.tolist()
-        np.testing.assert_allclose(doubts(decisions), expected.scores, rtol=1e-12)
+        np.testing.assert_allclose(doubts(decisions), expected.doubts, rtol=1e-12)
         service.first_answers.clear()
     second, third = (content for _, _, content in service.requests[1:])
     np.testing.assert_allclose(second.pop(kind), values.astype(float))
@@ -68,7 +68,7 @@ def test_topk_and_answers_are_sent(client, service):
         assert doubts(decisions) == answers.doubts.tolist()
         assert [decision.predicted for decision in decisions] == ["b", "a"]
     bare = client.decide(td.Predictions.from_doubt([0.9]))
-    assert bare[0].predicted == 0
+    assert bare[0].predicted is None
     unknown = td.Predictions.from_topk([[0.7]], [[4]], open_rest=True)
     assert "open_rest" in refused(client.decide, unknown)
 

@@ -67,7 +67,7 @@ def test_the_service_decides_as_the_gate_does(admin, gate):
     ):
         assert [decision.predicted for decision in decisions] == p.predicted.tolist()
         np.testing.assert_allclose(
-            doubts(decisions), expected.scores, rtol=0, atol=1e-12
+            doubts(decisions), expected.doubts, rtol=0, atol=1e-12
         )
         assert [
             decision.accepted for decision in decisions

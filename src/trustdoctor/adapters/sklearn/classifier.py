@@ -52,11 +52,17 @@ from trustdoctor.adapters.sklearn.answers import (
     with_reject_label,
 )
 from trustdoctor.gates import (
+    AUTO,
+    GIVEN,
+    PREDICTED,
     Gate,
+    Request,
     Screened,
     calibrate_rows,
-    find_target,
+    choose_score,
     is_order_statistic,
+    make_requests,
+    requested_targets,
     shortlist_options,
     uncalibrated_shortlist,
 )
@@ -106,11 +112,12 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         With `predict_proba`, or with `decision_function`, whose values then count as
         logits. A `FrozenEstimator` is not fitted again: all rows set the gate.
     score : str or Score, optional
-        A score's name, out of `SCORES`, or a fitted score. By default alpha, or beta
-        if the estimator does not always answer with the most probable class, as
-        `TunedThresholdClassifierCV` does: alpha has no doubt about such answers, and is
-        refused. As an attribute it is `score_name`: `score` is a method of every
-        classifier.
+        A score's name, out of `SCORES`, a fitted score, or "auto": a third of the
+        gate's rows, 2,000 at most, then chooses it and has no part in the promise. By
+        default alpha, or beta if the estimator does not always answer with the most
+        probable class, as `TunedThresholdClassifierCV` does: alpha has no doubt about
+        such answers, and is refused. As an attribute it is `score_name`: `score` is a
+        method of every classifier.
     temperature : float
         Divides the logits.
     frr, trr, risk, joint, coverage, cost, threshold : float, optional
@@ -120,6 +127,9 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         The same by name, for targets of your own: ``{"share": 0.5}``.
     confidence : float
         The confidence of the promise.
+    groups : "predicted", str, int or callable, optional
+        A threshold and a promise for each group with enough rows: for each predicted
+        class, for each value of this column of X, or of what the callable returns of X.
     shortlist : float or dict, optional
         How often the list of a rejected row's classes holds the true one, or options of
         `trustdoctor.shortlist` by name: ``{"level": 0.95, "max_size": 5}``. The gate's
@@ -168,6 +178,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         threshold: float | None = None,
         target: Mapping[str, float] | None = None,
         confidence: float = 0.9,
+        groups: str | int | Callable[[Any], Any] | None = None,
         shortlist: float | Mapping[str, Any] | None = None,
         cv: Any = 5,
         reject_label: Any = None,
@@ -185,6 +196,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.threshold = threshold
         self.target = target
         self.confidence = confidence
+        self.groups = groups
         self.shortlist = shortlist
         self.cv = cv
         self.reject_label = reject_label
@@ -226,14 +238,16 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         X, y = indexable(X, y)  # noqa: N806
+        requests = self._checked_requests()
         groups = params.pop("groups", None)
         fit_params = self._routed_params(X, sample_weight, params)
         if self.cv == "prefit" or isinstance(self.estimator, FrozenEstimator):
             check_is_fitted(self.estimator, msg=NOT_FITTED)
-            fitted = self.estimator
-            fold_answers = [ask_classifier(fitted, X, y, classes_of(fitted, y))]
+            fitted, classes = self.estimator, classes_of(self.estimator, y)
+            fold_answers = [ask_classifier(fitted, X, y, classes)]
+            fold_groups = [self._row_groups(fold_answers[0], X, classes)]
         else:
-            classes, fold_answers = np.unique(y), []
+            classes, fold_answers, fold_groups = np.unique(y), [], []
             folds = list(self._folds(X, y, groups))
             check_folds(folds)
             for train, test in folds:
@@ -242,10 +256,12 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                     y[train],
                     **_check_method_params(X, fit_params, train),
                 )
-                fold_answers.append(
-                    ask_classifier(fitted, _safe_indexing(X, test), y[test], classes)
-                )
-        gate = self._calibrated_gate(join_answers(fold_answers))
+                rows = _safe_indexing(X, test)
+                fold_answers.append(ask_classifier(fitted, rows, y[test], classes))
+                fold_groups.append(self._row_groups(fold_answers[-1], rows, classes))
+        row_groups = None if self.groups is None else np.concatenate(fold_groups)
+        answers = join_answers(fold_answers)
+        gate = self._calibrated_gate(answers, requests, row_groups)
         if len(fold_answers) > 1:
             fitted = clone(self.estimator).fit(X, y, **fit_params)
             gate = _cross_fitted(gate)
@@ -296,11 +312,13 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         gate = replace(self.gate_, shortlist=None)
         decided = bool(gate.decided_by)
         doubts = answers.scores(gate.require_score(), decided=decided)
-        decisions = gate.decide(doubts, answers.predictions(decided=decided))
+        groups = self._row_groups(answers, x, self.classes_) if gate.groups else None
+        p = answers.predictions(decided=decided)
+        decisions = gate.decide(doubts, p, groups=groups)
         lists = None
         if shortlist is not None:
             lists = answers.lists(shortlist, decisions.accepted)
-        return answers, decisions._replace(predicted=answers.labels, shortlist=lists)
+        return answers, replace(decisions, predicted=answers.labels, shortlist=lists)
 
     @_estimator_has("predict_proba")
     def predict_proba(self, X: Any) -> NDArray[Any]:  # noqa: N803
@@ -383,23 +401,48 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 raise InputError(message)
         return params
 
-    def _target(self) -> dict[str, float]:
+    def _target(self) -> dict[str, Any]:
         """Return the requested targets by name."""
         named = {name: getattr(self, name) for name in NAMED_TARGETS}
-        requested = {name: value for name, value in named.items() if value is not None}
-        custom = {} if self.target is None else self.target
-        if not isinstance(custom, Mapping) or set(requested) & set(custom):
-            message = (
-                "expected target as a dict of targets that no other option names, such "
-                f"as {{'share': 0.5}}, got {custom!r}. Name each target once."
-            )
-            raise InputError(message)
-        for name in custom:
-            find_target(name)
-        return {**requested, **custom} or {"frr": DEFAULT_FRR}
+        return requested_targets(self.target, **named) or {"frr": DEFAULT_FRR}
 
-    def _calibrated_gate(self, answers: ClassifierAnswers) -> Gate:
-        target = self._target()
+    def _checked_requests(self) -> list[Request]:
+        """Return what is requested; refuse bad parameters before anything is fitted."""
+        if self.score_name not in (None, AUTO):
+            find_score(self.score_name, temperature=self.temperature)
+        if self.shortlist is not None:
+            shortlist_options(self.shortlist)
+            if self.groups is not None or self.score_name == AUTO:
+                message = (
+                    "a shortlist goes with a named score and without groups. Leave one "
+                    "of them out."
+                )
+                raise InputError(message)
+        return make_requests(confidence=self.confidence, **self._target())
+
+    def _row_groups(
+        self, answers: ClassifierAnswers, x: Any, classes: NDArray[Any]
+    ) -> NDArray[Any]:
+        """Return the group of each row: by predicted class, column or callable."""
+        if self.groups is None:
+            return np.zeros(len(answers.labels), np.int64)
+        if callable(self.groups):
+            return np.asarray(self.groups(x))
+        if self.groups != PREDICTED:
+            return np.asarray(_safe_indexing(x, self.groups, axis=1))
+        names = np.asarray(classes)
+        if names.dtype.kind not in "iu":
+            names = names.astype(str)
+        return names[answers.numbers]
+
+    def _calibrated_gate(
+        self,
+        answers: ClassifierAnswers,
+        requests: list[Request],
+        groups: NDArray[Any] | None,
+    ) -> Gate:
+        if self.score_name == AUTO:
+            return self._gate_of_chosen_score(answers, requests, groups)
         decided = answers.overruled > 0
         name = self.score_name
         if name is None:
@@ -412,10 +455,11 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return calibrate_rows(
                 doubts[rows],
                 answers.wrong[rows],
+                requests=requests,
                 score=score,
-                confidence=self.confidence,
+                groups=None if groups is None else groups[rows],
+                grouped_by=self._grouped_by(),
                 n_always_rejected=n_always_rejected,
-                **target,
             )
 
         if self.shortlist is None:
@@ -424,7 +468,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             shortlist = uncalibrated_shortlist(
                 answers.logits.shape[1], **shortlist_options(self.shortlist)
             )
-            same_rows = is_order_statistic(target)
+            same_rows = len(requests) == 1 and is_order_statistic(requests[0].target)
             gate = calibrate_lists(
                 answers, doubts, shortlist, make_gate, same_rows=same_rows
             )
@@ -432,6 +476,33 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return gate
         note = OVERRULED.format(answers.overruled, len(answers.numbers), score.name)
         return replace(gate, decided_by=AS_PREDICTED).with_notes(note)
+
+    def _gate_of_chosen_score(
+        self,
+        answers: ClassifierAnswers,
+        requests: list[Request],
+        groups: NDArray[Any] | None,
+    ) -> Gate:
+        """Let some rows choose the score, and return a gate that the others set."""
+        decided = answers.overruled > 0
+        p = replace(answers.predictions(decided=decided), labels=answers.truth)
+        choice = choose_score(p, requests[0], temperature=self.temperature)
+        rows = choice.calibrating_rows
+        gate = calibrate_rows(
+            np.asarray(choice.score(p))[rows],
+            answers.wrong[rows],
+            requests=requests,
+            score=choice.score,
+            groups=None if groups is None else groups[rows],
+            grouped_by=self._grouped_by(),
+        )
+        return gate.with_notes(*choice.notes(gate, p[rows]))
+
+    def _grouped_by(self) -> str:
+        """Return what the groups are, for the certificate."""
+        if callable(self.groups):
+            return getattr(self.groups, "__name__", GIVEN)
+        return GIVEN if self.groups is None else str(self.groups)
 
     def _folds(self, x: Any, y: NDArray[Any], groups: Any) -> Iterator[tuple[Any, Any]]:
         cv = self.cv

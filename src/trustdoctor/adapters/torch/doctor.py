@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Literal, Protocol
 
@@ -241,7 +241,7 @@ class Doctor:
         screened = gate.decide(
             examination.scores, examination.predictions, groups=groups
         )
-        return screened._replace(predictions=examination.predictions)
+        return replace(screened, predictions=examination.predictions)
 
     def _check(self, gate: Gate) -> None:
         if gate.score is None:

@@ -34,6 +34,7 @@ from trustdoctor.adapters.torch.model import Forward, as_model, call, lay_out, r
 from trustdoctor.atomic import replacing
 from trustdoctor.errors import FileError, InputError, OutputError
 from trustdoctor.evaluation import Protocols, evaluate_perturbed
+from trustdoctor.metrics import ResultTable, Tabular, auroc
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import Tell
 
@@ -58,7 +59,7 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(Tabular):
     """The scores of a sweep, one column per setting.
 
     Attributes
@@ -84,11 +85,84 @@ class Sweep:
 
     def column(self, setting: Setting) -> NDArray[Any]:
         """Return the doubts of one setting."""
-        return np.asarray(self.scores[:, self.settings.index(setting)])
+        return np.asarray(self.scores[:, self._column_number(setting)])
+
+    def _column_number(self, setting: Setting) -> int:
+        if setting not in self.settings:
+            settings = ", ".join(map(str, self.settings[:3]))
+            message = (
+                f"expected one of {len(self.settings)} settings ({settings}, ...), got "
+                f"{setting}. `settings` lists them."
+            )
+            raise InputError(message)
+        return self.settings.index(setting)
+
+    def table(
+        self, chosen: Setting | None = None, *, choose_on: slice | None = None
+    ) -> ResultTable:
+        """Return all settings under both protocols, the best setting marked.
+
+        Parameters
+        ----------
+        chosen : Setting, optional
+            The setting to mark; by default that of the highest AUROC as deployed.
+        choose_on : slice, optional
+            Rows that choose the marked setting; the table is then of the other rows.
+            Without it the mark is optimistic: the rows that judge chose it.
+        """
+        labels = self.predictions.require_labels("a sweep's evaluation")
+        judging = np.ones(len(labels), bool)
+        if choose_on is not None:
+            judging[choose_on] = False
+        if chosen is None:
+            errors = self.predictions.errors
+            rows = judging if choose_on is None else ~judging
+            areas = [auroc(column[rows], errors[rows]) for column in self.scores.T]
+            chosen = self.settings[int(np.argmax(areas))]
+        self._column_number(chosen)
+        columns = {
+            "chosen": "",
+            "score": "score",
+            "temperature": "T",
+            "epsilon": "magnitude",
+            "auroc": "AUROC",
+            "frr_at_trr": "FRR@95TRR",
+            "paper_auroc": "AUROC, paper",
+            "paper_frr_at_trr": "FRR@95TRR, paper",
+        }
+        judged = self._rows(judging)
+        rows_of_table = []
+        for setting in self.settings:
+            protocols = judged.evaluate(setting)
+            cells: dict[str, Any] = {
+                "chosen": "*" if setting == chosen else "",
+                "score": setting.score,
+                "temperature": f"{setting.temperature:g}",
+                "epsilon": f"{setting.epsilon:g}",
+            }
+            for prefix, protocol in (
+                ("", protocols.deployed),
+                ("paper_", protocols.paper),
+            ):
+                for name in ("auroc", "frr_at_trr"):
+                    metrics = None if protocol is None else protocol.metrics
+                    cells[prefix + name] = None if metrics is None else metrics[name]
+            rows_of_table.append(cells)
+        return ResultTable(columns, rows_of_table)
+
+    def _rows(self, rows: NDArray[np.bool_]) -> "Sweep":
+        """Return the same for some of the rows."""
+        return Sweep(
+            self.predictions[rows],
+            self.settings,
+            self.scores[rows],
+            None if self.paper_scores is None else self.paper_scores[rows],
+            None if self.predicted is None else self.predicted[rows],
+        )
 
     def evaluate(self, setting: Setting, **options: Any) -> Protocols:
         """Evaluate one setting under both protocols, as `evaluate_perturbed` does."""
-        at = self.settings.index(setting)
+        at = self._column_number(setting)
         labels = self.predictions.require_labels("a sweep's evaluation")
         errors = self.predictions.errors
         if self.predicted is None or self.paper_scores is None:

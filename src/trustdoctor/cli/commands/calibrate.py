@@ -285,12 +285,16 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
         odd_labels = refusing_odd_labels(output, allow=allow_odd_labels)
         with tuned(source, means.memory), odd_labels:
             options = {k: v for k, v in options.items() if v is not None}
-            options |= _on_doubt(target, options.get("score", source.scores[0]))
+            target = _on_doubt(target, options.get("score", source.scores[0]))
             if no_labels:
-                gate = _calibrate_unlabelled(source, options, means, remarks.append)
+                gate = _calibrate_unlabelled(
+                    source, target, options, means, remarks.append
+                )
             elif lists.gate is not None:
+                options |= target
                 gate = _add_lists(source, lists.gate, options, means, remarks.append)
             else:
+                options |= target
                 gate = calibrate_files(
                     source, seed=seed, means=means, remark=remarks.append, **options
                 )
@@ -357,6 +361,7 @@ def _add_lists(
 
 def _calibrate_unlabelled(
     source: Source,
+    target: dict[str, Any],
     options: dict[str, Any],
     means: Means,
     remark: Callable[[str], object],
@@ -375,7 +380,7 @@ def _calibrate_unlabelled(
     del options["confidence"]  # there is no promise
     require_fitting(source, means.memory, "--no-labels")
     predictions = source.read()
-    gate = calibrate_unlabelled(predictions, **options)
+    gate = calibrate_unlabelled(predictions, target=target, **options)
     if decides_nothing(gate):
-        remark(advise_unlabelled(predictions, **options))
+        remark(advise_unlabelled(predictions, target, **options))
     return gate

@@ -141,7 +141,7 @@ def cascade(  # noqa: PLR0913 - one parameter per option
         "score": score,
         "combine": combine,
         "seed": seed,
-        **target,
+        "target": target,
     }
     if shortlist is not None:
         options["shortlist"] = as_rate(shortlist, "shortlist")

@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
-import numpy as np
 import polars as pl
 import typer
 from rich.console import Console
@@ -371,25 +370,10 @@ def _check_cascade_output(
 
 def cascade_columns(cascaded: Cascaded) -> pl.DataFrame:
     """Return what a cascade adds to the rows."""
-    class_names = cascaded.predictions.class_names
-    predicted: Any = cascaded.predicted
-    if class_names is not None:
-        predicted = np.array(class_names, object)[cascaded.predicted].astype(str)
-    columns = (
-        predicted,
-        cascaded.scores,
-        cascaded.accepted,
-        cascaded.passes,
-        cascaded.costs,
-        _text_column(cascaded.goes_to),
-    )
-    added: dict[str, Any] = dict(zip(CASCADE_COLUMNS, columns, strict=True))
-    if cascaded.shortlist is not None:
-        lists = describe_lists(cascaded.shortlist, cascaded.predictions)
-        added["shortlist"] = _text_column(lists)
-    return pl.DataFrame(added)
-
-
-def _text_column(texts: Any) -> pl.Series:
-    """Return texts as a column; null instead of empty ones."""
-    return pl.Series([text or None for text in texts.tolist()], dtype=pl.String)
+    added = cascaded.to_frame().rename({"doubt": "score"}).select(CASCADE_COLUMNS)
+    added = added.cast({"goes_to": pl.String})
+    if cascaded.shortlist is None:
+        return added
+    lists = describe_lists(cascaded.shortlist, cascaded.predictions)
+    texts = [text or None for text in lists.tolist()]
+    return added.with_columns(pl.Series("shortlist", texts, dtype=pl.String))
