@@ -3,17 +3,27 @@
     python benchmarks/leaderboard.py prepare SHARED FOLDER     # data as plain arrays
     python benchmarks/leaderboard.py answers FOLDER [DEVICE]   # asks the models
     python benchmarks/leaderboard.py check FOLDER NAME         # after a GPU's answers
+    python benchmarks/leaderboard.py features SHARED FOLDER    # of ResNet-20
     python benchmarks/leaderboard.py page FOLDER docs/leaderboard.md
+    python benchmarks/leaderboard.py models [FOLDER]           # these sections alone
 
 The second step runs the models on all rows and views, and goes on where it was stopped;
 a GPU does it in a minute. The third asks the models about some rows again, on this
 machine's processor, and the page then says how far the answers of the accelerator NAME
-differ. The last is `td.compare` on the answers.
+differ. The fourth keeps what the last layer of ResNet-20 gets, of training images, test
+images and images of no class. The fifth is `td.compare` on the answers.
+
+The last fills the sections on all models in docs/leaderboard.md: `td.benchmark` on the
+predictions in the shared folder, and on those in FOLDER. There each NAME-DATA.npz holds
+`logits` and `labels` of rows that the model was not trained on; DATA is cifar10,
+cifar100 or anything else. Where FOLDER has what the fourth step kept, the section on
+images of no class is made, too.
 """
 
 import gzip
 import io
 import json
+import os
 import shutil
 import sys
 import time
@@ -21,7 +31,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pages
 
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = Path(os.environ.get("TRUSTDOCTOR_SHARED", ROOT.parent / "shared"))
 REVIEWS = 5000
 FASHION = Path("/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz")
 
@@ -285,7 +298,7 @@ def adaptive(opinions, names, splits=20):
             opinions.answers[calibration],
             opinions.confidence[calibration],
         )
-        gate = calibrate_opinions(sample, names, trr=0.95, seed=seed)
+        gate = calibrate_opinions(sample, names, {"trr": 0.95}, seed=seed)
         margin_rows = max(1, round(0.25 * len(calibration)))
         permuted = np.random.default_rng(seed).permutation(len(calibration))
         threshold_rows = calibration[permuted[margin_rows:]]
@@ -450,6 +463,204 @@ def tally_table(judged):
     return "\n".join(lines)
 
 
+GROUPS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+OTHER_DATA = "Other data"
+SKIPPED = ("minilm-imdb-amazon", "resnet-56-cifar100", "public-")
+"""Reviews of another domain, with few distinct texts; public weights that are there
+twice; what `prepare` copied."""
+
+
+def read_models(*folders):
+    """Return the predictions in folders: by group, then by the model's name."""
+    import trustdoctor as td
+
+    groups = {title: {} for title in (*GROUPS.values(), OTHER_DATA)}
+    for folder in folders:
+        for path in sorted(folder.glob("*.npz")):
+            name = path.stem.removesuffix("-test")
+            if name.endswith("-train") or name.startswith(SKIPPED):
+                continue
+            with np.load(path) as file:
+                if not {"logits", "labels"} <= set(file.files):
+                    continue
+                logits, labels = file["logits"], file["labels"]
+            model, _, data = name.rpartition("-")
+            title, model = (GROUPS[data], model) if data in GROUPS else ("", name)
+            # A file of log-probabilities has no energy and no largest logit.
+            sums = np.exp(logits.astype(np.float64)).sum(1)
+            if np.allclose(sums, 1, atol=1e-4):
+                p = td.Predictions.from_probs(np.exp(logits), labels)
+            else:
+                p = td.Predictions.from_logits(logits, labels)
+            groups[title or OTHER_DATA][model] = p
+    return {title: models for title, models in groups.items() if models}
+
+
+def all_models(*folders):
+    """Return the section on all models: a table of `td.benchmark` for each group."""
+    import trustdoctor as td
+
+    sections, protocols = [], []
+    for title, models in read_models(*folders).items():
+        with_logits = {n: p for n, p in models.items() if not p.from_probabilities}
+        lines = [f"### {title}", ""]
+        result = td.benchmark(with_logits or models)
+        lines += [f"{_model_words(result)}.", "", result.to_markdown(), ""]
+        if with_logits and len(with_logits) < len(models):
+            added = ", ".join(n for n in models if n not in with_logits)
+            both = td.benchmark(models)
+            lines += [
+                f"The same with {added}, of which there are log-probabilities alone, "
+                "so that no score of true logits can be computed:",
+                "",
+                both.to_markdown(),
+                "",
+            ]
+        protocols.append(result.protocol().partition(", ")[2])
+        sections += lines
+        print(title, len(models), flush=True)
+    return "\n".join(
+        [
+            "Made by `python benchmarks/leaderboard.py models`, which runs "
+            f"`td.benchmark`: {protocols[0]} Ranks are by AUROC. Everything in %; "
+            "differences in points, and less is better in all columns but that of "
+            "AUROC. Wins and losses are not corrected for the number of scores.",
+            "",
+            *sections,
+            "`python benchmarks/leaderboard.py models FOLDER` adds models of yours: "
+            "one NPZ file each, with `logits` and `labels`, called NAME-cifar10.npz, "
+            "NAME-cifar100.npz or NAME-DATA.npz.",
+        ]
+    )
+
+
+def _model_words(result):
+    """Name the models of a benchmark, with their rows and accuracies."""
+    rows = {n for n, _ in result.rows.values()}
+    sizes = " to ".join(f"{n:,}" for n in sorted({min(rows), max(rows)}))
+    names = ", ".join(
+        f"{name} ({100 * (1 - wrong / n):.2f}, "
+        f"{100 * result.models[name][result.baseline].values['auroc']:.2f})"
+        for name, (n, wrong) in result.rows.items()
+    )
+    models = f"{len(result.rows)} model{'s' * (len(result.rows) != 1)}"
+    return (
+        f"{models}, {sizes} test rows each; in brackets accuracy and "
+        f"AUROC of {result.baseline}: {names}"
+    )
+
+
+OUTSIDE = {
+    "tinyimagenet-resize": "TinyImageNet, resized",
+    "tinyimagenet-crop": "TinyImageNet, cropped",
+    "places": "MiniPlaces",
+}
+"""Images of no class: 2,000 of each kind."""
+
+
+def features(shared, folder, device="cpu"):
+    """Keep logits and features of ResNet-20: of CIFAR-10 and of images of no class."""
+    import polars as pl
+    import torch
+    from PIL import Image
+    from safetensors.torch import load_file
+
+    sys.path.insert(0, str(shared / "models"))
+    import nets
+
+    net = nets.ResNet20()
+    net.load_state_dict(load_file(shared / "models" / "resnet-20.safetensors"))
+    net.eval().to(device)
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (nets.MEAN, nets.STD))
+    seen = []
+    hook = net.head.register_forward_pre_hook(lambda _net, x: seen.append(x[0].cpu()))
+    arrays = {}
+    for name in ("cifar10-train", "cifar10-test", *(f"ood-{key}" for key in OUTSIDE)):
+        table = pl.read_parquet(shared / "data" / f"{name}.parquet")
+        images = (Image.open(io.BytesIO(image)) for image in table["image"])
+        pixels = np.stack([np.asarray(image.convert("RGB")) for image in images])
+        x = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
+        arrays[f"{name} logits"] = _ask(net, ((x - mean) / std).to(device))
+        arrays[f"{name} features"] = torch.cat(seen).numpy()
+        seen.clear()
+        if "label" in table.columns:
+            arrays[f"{name} labels"] = table["label"].to_numpy()
+        print(name, flush=True)
+    hook.remove()
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / FEATURES, **arrays)
+
+
+FEATURES = "features-of-resnet-20.npz"
+
+
+def with_outside(folder):
+    """Return the section on ResNet-20 with its features and images of no class."""
+    import trustdoctor as td
+
+    def rows(name, *, labels=None):
+        logits, vectors = file[f"{name} logits"], file[f"{name} features"]
+        return td.Predictions.from_logits(logits, labels, features=vectors)
+
+    with np.load(folder / FEATURES) as file:
+        train = rows("cifar10-train", labels=file["cifar10-train labels"])
+        test = rows("cifar10-test", labels=file["cifar10-test labels"])
+        outside = {title: rows(f"ood-{key}") for key, title in OUTSIDE.items()}
+    scores = {n: n for n in ("msp", "alpha", "entropy", "gen", "max_logit", "energy")}
+    for score in (td.Mahalanobis, td.KNN, td.TrustScore, td.SIRC, td.ViM):
+        scores[score.name] = score.fit(train)
+    kinds = {"none": test}
+    kinds |= {title: test.with_outside(p) for title, p in outside.items()}
+    lines = {name: [] for name in scores}
+    for title, p in kinds.items():
+        evaluation = td.evaluate(p, scores=scores)
+        for name in scores:
+            area = 100 * evaluation.scores[name]["auroc"].value
+            gap = evaluation.difference(name, "msp")
+            change = "" if name == "msp" else f" ({gap.percent(sign=True)})"
+            lines[name].append(f"{area:.2f}{change}")
+        print(title, flush=True)
+    size = len(next(iter(outside.values())))
+    shown = pages.table(["score", *kinds], [[n, *cells] for n, cells in lines.items()])
+    return (
+        "Made by `python benchmarks/leaderboard.py models FOLDER`: the "
+        f"{len(test):,} test images of CIFAR-10, with {int(test.errors.sum()):,} "
+        f"errors of ResNet-20, and {size:,} images of no class beside them "
+        "(`with_outside`): whatever the net says of those is an error, too. The head "
+        "of the table names them. Scores of features (`mahalanobis`, `knn`, "
+        "`trust_score`, `sirc`, `vim`) are fitted on what the last layer gets of the "
+        f"{len(train):,} training images, at the options by default. AUROC in %; in "
+        "brackets that less msp's, in points, paired, with an interval of 95%.\n\n"
+        f"{shown}"
+    )
+
+
+MODELS, NO_CLASS = "all models", "images of no class"
+
+
+def model_sections(folder=None):
+    """Return the sections that the last step fills, by their places on the page."""
+    folders = [SHARED / "predictions", SHARED / "predictions" / "public"]
+    folders = [f for f in (*folders, folder) if f is not None and f.is_dir()]
+    sections = {MODELS: all_models(*folders)}
+    if folder is not None and (folder / FEATURES).exists():
+        sections[NO_CLASS] = with_outside(folder)
+    return sections
+
+
+def section_lines(folder):
+    """Return these sections as lines of the page."""
+    titles = {
+        MODELS: "All models",
+        NO_CLASS: "ResNet-20, features and images of no class",
+    }
+    lines = []
+    for name, text in model_sections(folder).items():
+        mark = f"<!-- made: {name} -->"
+        lines += [f"## {titles[name]}", "", mark, "", text, "", "<!-- end -->", ""]
+    return lines
+
+
 def own_models(folder):
     """Yield each model of ours with its family, and the parts of its section."""
     import trustdoctor as td
@@ -498,6 +709,7 @@ def page(folder):
         "the clean prediction, which is what a user deploys. Everything in %.",
         "",
         *check_words(folder),
+        *section_lines(folder),
         "## Wins, ties and losses",
         "",
         "Wins / ties / losses against softmax response, by AUROC: a win or a loss is a "
@@ -535,6 +747,11 @@ def main():
         answers(Path(arguments[0]), *arguments[1:])
     elif step == "check":
         check(Path(arguments[0]), arguments[1])
+    elif step == "features":
+        features(Path(arguments[0]), Path(arguments[1]), *arguments[2:])
+    elif step == "models":
+        sections = model_sections(*map(Path, arguments))
+        pages.fill(ROOT / "docs" / "leaderboard.md", "Which score?", sections)
     else:
         Path(arguments[1]).write_text(page(Path(arguments[0])), encoding="utf-8")
     print(f"{step}: {time.perf_counter() - start:.0f} s")

@@ -50,7 +50,7 @@ def main() -> None:
     screened = td.Gate.load(folder / "gate.json").screen(later)
     print(f"later rows accepted: {screened.accepted.mean():.1%}")
     print(f"of these wrong: {later.errors[screened.accepted].mean():.1%}")
-    rejected = pl.Series(later.predicted_names).filter(~screened.accepted)
+    rejected = pl.Series(screened.predicted[screened.review])
     name, count = rejected.value_counts(sort=True).row(0)
     print(f"most often rejected: {name}, {count} of {len(rejected)}")
 
