@@ -83,7 +83,7 @@ def refuse_multi_label(model: str) -> NoReturn:
     """
     message = (
         f"expected a model that gives each row one class, got {model}: its rows may "
-        "have several labels or none, for which there is no score here. Make a model "
+        "have several labels or none, which no score here covers. Make a model "
         "and a gate for each label."
     )
     raise InputError(message)

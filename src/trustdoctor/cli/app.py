@@ -30,6 +30,7 @@ COMMANDS = {
     "check": STEPS_PANEL,
     "demo": MORE_PANEL,
     "split": MORE_PANEL,
+    "draw": MORE_PANEL,
     "compare": MORE_PANEL,
     "cascade": MORE_PANEL,
     "serve": MORE_PANEL,

@@ -34,6 +34,11 @@ EXAMPLES = {
         "trustdoctor split demo-rows/labelled.csv -o look.csv rest.csv",
         "trustdoctor split demo-rows/labelled.csv --part 500 --ids id -o a.csv b.csv",
     ),
+    "draw": (
+        "trustdoctor draw pool.csv --for risk=5% --labels 200 -o to_label.csv",
+        "trustdoctor draw pool.csv --for risk=5% --labels 400 --after to_label.csv "
+        "-o more.csv",
+    ),
     "compare": (
         "trustdoctor compare demo-rows/labelled.csv",
         "trustdoctor compare demo-rows/labelled.csv -o score.safetensors",

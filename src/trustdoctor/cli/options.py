@@ -280,6 +280,12 @@ def gate_column_options() -> list[inspect.Parameter]:
     return [*column_options(), _column("groups", str | None, text, metavar="NAME")]
 
 
+def pool_column_options() -> list[inspect.Parameter]:
+    """Return the options that name the columns of a file without labels."""
+    about_labels = ("labels", "correct", "truth")
+    return [option for option in column_options() if option.name not in about_labels]
+
+
 def as_columns(
     *,
     confidence: str | list[str] | None = None,
@@ -434,6 +440,7 @@ def _as_means(*, memory: str | None, engine: str) -> Means:
 
 
 ColumnOptions = Annotated[Columns, OptionGroup(column_options, as_columns)]
+PoolColumnOptions = Annotated[Columns, OptionGroup(pool_column_options, as_columns)]
 GateColumnOptions = Annotated[Columns, OptionGroup(gate_column_options, as_columns)]
 MemoryOption = Annotated[int, OptionGroup(_memory_options, _as_memory)]
 MeansOptions = Annotated[Means, OptionGroup(_engine_options, _as_means)]

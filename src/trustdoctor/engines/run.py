@@ -26,13 +26,16 @@ from trustdoctor.files import (
     check_outside,
     find_format,
     plan_targets,
+    read_design,
     warn_of_answers,
 )
 from trustdoctor.gates import (
     AUTO,
+    DRAW_COLUMN,
     NO_OUTCOME,
     CalibrationSketch,
     Gate,
+    LabelDraw,
     ListCounts,
     Outcome,
     ShortlistSketch,
@@ -202,13 +205,16 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     if labelled:
         source.require_labels(target_names)
     list_options = None if shortlist is None else _list_options(source, shortlist)
+    design = read_design(source, DRAW_COLUMN)
+    drawn = None if design is None else LabelDraw.from_text(design)
     needs_all_rows = "--score auto" if score == AUTO else ""
+    needs_all_rows = needs_all_rows or ("a file from draw" if drawn else "")
     needs_all_rows = needs_all_rows or ("--clusters" if clusters else "")
     is_by_rank = len(requests) == 1 and is_order_statistic(requests[0].target)
     if list_options and (groups or not is_by_rank):
         # Some rows are then drawn to set the lists alone, which batches cannot do.
-        drawn = f"--shortlist for {'groups' if groups else target_names}"
-        needs_all_rows = needs_all_rows or drawn
+        lists_of = f"--shortlist for {'groups' if groups else target_names}"
+        needs_all_rows = needs_all_rows or lists_of
     if needs_all_rows:
         advice = OTHER_ROWS_SET_LISTS if list_options else ""
         _require_reading_at_once(source, means, needs_all_rows, advice)
@@ -226,6 +232,7 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
             clusters=row_clusters,
             seed=seed,
             shortlist=list_options,
+            draw=drawn,
         )
         _pass_on(remark, remarks(calibration))
         if list_options is not None:

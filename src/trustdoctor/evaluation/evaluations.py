@@ -251,6 +251,11 @@ class Evaluation(Tabular):
                 "this evaluation stores no predictions, as it was streamed. Evaluate "
                 "them in memory."
             )
+            if not self.streamed:
+                message = (
+                    "this evaluation is of scores alone. Evaluate predictions: "
+                    "evaluate(p, scores=...)."
+                )
             raise InputError(message)
         return self.predictions
 
@@ -315,10 +320,10 @@ class Evaluation(Tabular):
             "risk_at_coverage": f"risk@{points.coverage * 100:g}cov",
             "coverage_at_risk": f"cov@{points.risk * 100:g}risk",
         }
-        if metric not in titles:
+        if metric not in (*titles, *RANK_METRICS):
             message = f"expected metrics out of {', '.join(titles)}, got {metric!r}."
             raise InputError(message)
-        return titles[metric]
+        return titles.get(metric, metric)
 
     def difference(self, first: str, second: str, metric: str = "auroc") -> Estimate:
         """Return a metric of one score less that of another, paired, with its interval.

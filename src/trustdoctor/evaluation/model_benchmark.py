@@ -22,6 +22,7 @@ from trustdoctor.metrics import (
     ResultTable,
     Tabular,
     check_confidence,
+    counts,
     measure,
 )
 from trustdoctor.predictions import Answers, Predictions
@@ -219,7 +220,9 @@ class Benchmark(Tabular):
             f"{self.fit_share:.0%} of the rows fit the scores that are fitted, the "
             "others judge. Differences are means over models with "
             f"{self.confidence:.0%} intervals over models; a win or a loss is a paired "
-            f"{self.confidence:.0%} interval of AUROC on one model that excludes 0."
+            f"{self.confidence:.0%} interval of AUROC on one model that excludes 0; "
+            "it is not corrected for the number of scores; that of a fitted score is "
+            "from the first split."
         )
 
     def __repr__(self) -> str:
@@ -410,10 +413,9 @@ class _ModelTrial:
             fit, judge = np.split(order, [int(fit_share * len(order))])
             self._check_split(fit, judge)
             for name, score in self.contestants.items():
-                doubts = self._judged_doubts(name, score, fit, judge)
-                measured = measure(
-                    doubts, self.errors[judge], metrics=METRICS, points=self.settings[0]
-                )
+                doubts, rounding = self._judged_doubts(name, score, fit, judge)
+                tied = counts(doubts, self.errors[judge], rounding=rounding)
+                measured = measure(tied, metrics=METRICS, points=self.settings[0])
                 values[name].append(measured)
                 if split == 0:
                     differences[name] = self._differences(name, doubts, judge)
@@ -439,9 +441,10 @@ class _ModelTrial:
 
     def _judged_doubts(
         self, name: str, score: Contestant, fit: Array, judge: Array
-    ) -> Array:
+    ) -> tuple[Array, float]:
+        """Return the doubts about the judging rows, and how rounding moves them."""
         if not isinstance(score, type):
-            return np.asarray(self.doubts[name][judge])
+            return np.asarray(self.doubts[name][judge]), score.rounding
         try:
             fitted: Score = score.fit(self.rows[fit])
         except MissingPackageError:
@@ -449,7 +452,7 @@ class _ModelTrial:
         except InputError as error:
             message = f"{name} cannot be fitted: {error}"
             raise InputError(message) from error
-        return np.asarray(fitted(self.rows[judge]))
+        return np.asarray(fitted(self.rows[judge])), fitted.rounding
 
     def _differences(
         self, name: str, doubts: Array, judge: Array

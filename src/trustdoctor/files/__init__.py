@@ -26,6 +26,7 @@ from trustdoctor.files.formats import (
 from trustdoctor.files.frames import from_frame, from_table
 from trustdoctor.files.images import IMAGE_SUFFIXES, pillow, thumbnails
 from trustdoctor.files.journal import Journal
+from trustdoctor.files.label_file import read_design, write_label_file
 from trustdoctor.files.labels import as_text, class_numbers
 from trustdoctor.files.layout import Layout, find_layout
 from trustdoctor.files.llm_responses import checked_choices, choice_probs, first_tokens
@@ -90,6 +91,7 @@ __all__ = [
     "plan_targets",
     "read",
     "read_class_names",
+    "read_design",
     "read_perturbed",
     "read_row_groups",
     "read_rows",
@@ -105,5 +107,6 @@ __all__ = [
     "warn_of_answers",
     "with_decisions",
     "write_decided",
+    "write_label_file",
     "write_logits",
 ]

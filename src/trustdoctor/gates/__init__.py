@@ -20,6 +20,8 @@ from trustdoctor.gates.expected_rates import calibrate_unlabelled
 from trustdoctor.gates.gate import Gate, as_predictions
 from trustdoctor.gates.gate_file import read_classes
 from trustdoctor.gates.groups import GIVEN, PREDICTED
+from trustdoctor.gates.label_draw import DRAW_COLUMN, LabelDraw, draw
+from trustdoctor.gates.label_plan import LabelPlan, plan
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.outcome import (
     NO_OUTCOME,
@@ -81,6 +83,7 @@ from trustdoctor.gates.targets import (
 
 __all__ = [
     "AUTO",
+    "DRAW_COLUMN",
     "GIVEN",
     "NO_OUTCOME",
     "PREDICTED",
@@ -96,6 +99,8 @@ __all__ = [
     "ExpectedCounts",
     "Fingerprint",
     "Gate",
+    "LabelDraw",
+    "LabelPlan",
     "ListCounts",
     "ListRule",
     "Margins",
@@ -127,6 +132,7 @@ __all__ = [
     "conformal_rule",
     "decides_nothing",
     "describe_lists",
+    "draw",
     "draw_from_clusters",
     "find_reference_set",
     "find_target",
@@ -134,6 +140,7 @@ __all__ = [
     "make_requests",
     "midpoint",
     "needs_labels",
+    "plan",
     "preview_gates",
     "rate_fractions",
     "read_classes",

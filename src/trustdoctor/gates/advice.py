@@ -18,12 +18,16 @@ from trustdoctor.gates import rules
 from trustdoctor.gates.calibration import Calibration
 from trustdoctor.gates.expected_rates import calibrate_unlabelled
 from trustdoctor.gates.gate import Gate
+from trustdoctor.gates.label_plan import plan_sample
 from trustdoctor.gates.request import Request
 from trustdoctor.gates.sample import Rows, Sample
 from trustdoctor.gates.targets import TARGETS, Target
 from trustdoctor.metrics import Ranking, auroc_difference
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import available_scores, find_score, score_all
+
+MOST_PLANNED = 5000
+"""Labels up to which advice says what more of them would buy."""
 
 MAX_COMPARED = 100_000
 """Rows that scores are compared on, at most: more do not tell them apart better."""
@@ -54,7 +58,10 @@ def decides_nothing(gate: Gate) -> bool:
     certificate, coverage = gate.certificate, None
     if certificate and certificate.guarantee and "coverage" in certificate.observed:
         coverage = certificate.observed["coverage"].value
-    return (len(states) == 1 and states != {"threshold"}) or coverage in (0.0, 1.0)
+    # A gate that accepts all rows of a drawn share rejects the others.
+    all_drawn = certificate is not None and certificate.drawn_share < 1
+    trivial = (0.0,) if all_drawn else (0.0, 1.0)
+    return (len(states) == 1 and states != {"threshold"}) or coverage in trivial
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ def advise(
     >>> from trustdoctor.gates.request import make_requests
     >>> rows = Rows(np.arange(100.0), np.arange(100) >= 95)
     >>> advise(rows, make_requests(risk=0.01))
-    'Tried on these rows, so optimistic: --risk 0.026 would accept 95% of them.'
+    'Tried on these rows, so optimistic: --risk 0.024 would accept 95% of them.'
     """
     request = requests[-1]
     # Groups share the level by Bonferroni's inequality, as in their calibration.
@@ -122,7 +129,6 @@ def advise(
     suggestions = [
         *_first(_other_values(rows, request, delta, stricter)),
         *_first(_other_scores(other_scores, request, delta)),
-        *_first(_other_methods(rows, request, delta)),
     ]
     if not suggestions or (
         cut.too_few_rows and request.targets[0].rests_on == "errors"
@@ -224,6 +230,28 @@ def remarks(calibration: Calibration) -> Iterator[str]:
         warning = better_score(predictions, gate)
         if warning:
             yield warning
+    yield from _more_labels(calibration)
+
+
+def _more_labels(calibration: Calibration) -> Iterator[str]:
+    """Say what twice and five times as many labels would buy, as an estimate."""
+    sample, request = calibration.sample, calibration.requests[-1]
+    n = len(sample)
+    if not (sample.labelled and request.promised and n <= MOST_PLANNED):
+        return
+    if calibration.gate.groups or not 0 < sample.n_errors < n:
+        return
+    outlooks = plan_sample(sample, request, [2 * n, 5 * n]).outlooks
+    parts = []
+    for outlook in outlooks:
+        part = f"with {outlook.rows:,} labels {outlook.frequency} calibrations decide"
+        if outlook.decides:
+            part += (
+                f", and accept {outlook.median:.0%} "
+                f"[{outlook.low:.0%}, {outlook.high:.0%}]"
+            )
+        parts.append(part)
+    yield f"More labels, estimated from these: {'; '.join(parts)}."
 
 
 def _other_samples(predictions: Predictions, gate: Gate) -> NamedSamples:
@@ -285,18 +313,6 @@ def _other_scores(
     if accepted:
         best = max(accepted, key=lambda name: accepted[name])
         yield attempts[best].words(f"--score {best}")
-
-
-def _other_methods(rows: Sample, request: Request, delta: float) -> Iterator[str]:
-    """Yield methods of the target that decide something."""
-    if len(request.target) > 1 or not rows.exact:
-        return
-    methods = request.targets[0].rules
-    for name in methods:
-        if name != (request.method or next(iter(methods))):
-            attempt = _attempt(rows, replace(request, method=name), delta)
-            if attempt.state == "threshold":
-                yield attempt.words(f"--method {name}")
 
 
 def _other_targets(rows: Sample, request: Request, delta: float) -> Iterator[str]:

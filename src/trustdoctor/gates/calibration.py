@@ -50,6 +50,7 @@ from trustdoctor.gates.groups import (
     cut_groups,
     split_groups,
 )
+from trustdoctor.gates.label_draw import LabelDraw
 from trustdoctor.gates.outcome import (
     NO_OUTCOME,
     ClassCounts,
@@ -57,7 +58,6 @@ from trustdoctor.gates.outcome import (
     known_errors,
 )
 from trustdoctor.gates.request import (
-    MIN_COVERAGE,
     Request,
     TargetValue,
     choose_request,
@@ -99,14 +99,13 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     temperature: float = 1.0,
     confidence: float = 0.9,
     mode: Mode | None = None,
-    method: str | None = None,
-    min_coverage: float = MIN_COVERAGE,
     label_noise: float = 0.0,
     groups: str | ArrayLike | None = None,
     grouped_by: str = "",
     clusters: ArrayLike | None = None,
     seed: int = 0,
     shortlist: float | Mapping[str, Any] | None = None,
+    draw: LabelDraw | None = None,
 ) -> Gate:
     """Choose the threshold that keeps a promise on rows to come.
 
@@ -143,12 +142,8 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         The probability, over calibrations, that the promise holds.
     mode : str, optional
         "confidence" (the default), or "expectation": the promised rate holds on average
-        over calibrations. Not for `risk`, nor for two targets; `cost` promises nothing.
-    method : str, optional
-        For `risk`: "sequence" (the default), "sgr" or "grid" (for scores whose risk is
-        not monotone).
-    min_coverage : float
-        For `risk` by sequence: the coverage where the main sequence starts.
+        over calibrations, so single ones break it; for `risk` read the certificate's
+        notes on that. Not for two targets; `cost` promises nothing.
     label_noise : float
         The share of labels that may be wrong, independently of the score; the promise
         is then about the truth, not about the labels.
@@ -168,6 +163,9 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         probability; a dict holds options of `shortlist`. If the target is one of frr,
         trr, joint, coverage and threshold, without groups, the same rows set both; else
         a third of them sets the lists, and has no part in the gate.
+    draw : LabelDraw, optional
+        How `trustdoctor.draw` chose the rows that were labelled: all of them, in any
+        order, labelled or not.
 
     Returns
     -------
@@ -198,9 +196,7 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     )
     requests = make_requests(
         mode=mode,
-        method=method,
         confidence=confidence,
-        min_coverage=min_coverage,
         label_noise=label_noise,
         **targets,
     )
@@ -214,6 +210,7 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         clusters=clusters,
         seed=seed,
         shortlist=shortlist,
+        draw=draw,
     ).gate
 
 
@@ -231,8 +228,6 @@ def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
     target: Mapping[str, TargetValue] | None = None,
     confidence: float = 0.9,
     mode: Mode | None = None,
-    method: str | None = None,
-    min_coverage: float = MIN_COVERAGE,
     label_noise: float = 0.0,
     groups: ArrayLike | None = None,
     grouped_by: str = "",
@@ -250,7 +245,7 @@ def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
         Whether each prediction is wrong; not needed for `coverage` and `threshold`.
     risk, frr, trr, joint, coverage, cost, threshold, target
         The target, as in `calibrate`.
-    confidence, mode, method, min_coverage, label_noise
+    confidence, mode, label_noise
         As in `calibrate`.
     groups, grouped_by
         Each row's group, and what the groups are.
@@ -281,9 +276,7 @@ def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
     )
     requests = make_requests(
         mode=mode,
-        method=method,
         confidence=confidence,
-        min_coverage=min_coverage,
         label_noise=label_noise,
         **targets,
     )
@@ -333,7 +326,7 @@ class Calibration:
     choice: ScoreChoice | None = None
 
 
-def run_calibration(  # noqa: PLR0913 - what a calibration is made of
+def run_calibration(  # noqa: C901, PLR0913 - the steps of a calibration, in order
     predictions: Predictions,
     requests: list[Request],
     *,
@@ -344,9 +337,14 @@ def run_calibration(  # noqa: PLR0913 - what a calibration is made of
     clusters: Any = None,
     seed: int = 0,
     shortlist: Any = None,
+    draw: LabelDraw | None = None,
 ) -> Calibration:
     """Draw the rows, choose the score, score, cut and certify; see `calibrate`."""
     rows = CalibrationRows.of(predictions, groups)
+    if draw is not None:
+        score = score or draw.score
+        _check_draw_options(score, shortlist, clusters)
+        requests = [replace(request, looks=draw.looks) for request in requests]
     rows, cluster_notes = rows.one_per_cluster(clusters, seed)
     list_settings = None if shortlist is None else shortlist_options(shortlist)
     list_rows = None
@@ -361,6 +359,8 @@ def run_calibration(  # noqa: PLR0913 - what a calibration is made of
         doubts, label_report = score_and_check_labels(rows.predictions, chosen_score)
     else:
         doubts = np.asarray(chosen_score(rows.predictions))
+    if draw is not None:
+        draw.check(doubts, chosen_score, requests[0].target)
     if requests[0].needs_labels:
         rows, doubts, missing_notes = rows.leave_out_unlabelled(doubts)
         notes = (*notes, *label_report.notes, *missing_notes)
@@ -386,12 +386,23 @@ def run_calibration(  # noqa: PLR0913 - what a calibration is made of
     if choice is not None:
         gate = gate.with_notes(*choice.notes(gate, rows.predictions))
 
-    if list_settings is not None and list_rows is None:
-        gate = add_shortlist(gate, rows.predictions, **list_settings)
-    elif list_settings is not None and list_rows is not None:
-        gate = _shortlist_of_rows_aside(gate, list_rows, n_gate_rows, list_settings)
+    if list_settings is not None:
+        gate = _with_lists(gate, rows, list_rows, n_gate_rows, list_settings)
     gate = gate.with_notes(*cluster_notes)
+    if draw is not None:
+        gate = draw.within(gate)
     return Calibration(gate, requests, sample, rows.predictions, choice)
+
+
+def _check_draw_options(score: str | Score, shortlist: Any, clusters: Any) -> None:
+    """Refuse what labels that were drawn for one score and a gate do not allow."""
+    if score == AUTO or shortlist is not None or clusters is not None:
+        message = (
+            "rows that trustdoctor draw chose for a named score and a gate choose no "
+            "score, set no lists, and have no clusters. Leave score='auto', shortlist "
+            "and clusters out."
+        )
+        raise InputError(message)
 
 
 def _n_always_rejected(predictions: Predictions) -> int:
@@ -428,13 +439,16 @@ def _can_list_same_rows(
     )
 
 
-def _shortlist_of_rows_aside(
+def _with_lists(
     gate: Gate,
-    list_rows: CalibrationRows,
+    rows: CalibrationRows,
+    list_rows: CalibrationRows | None,
     n_gate_rows: int,
     settings: dict[str, Any],
 ) -> Gate:
-    """Return the gate with lists that the rows set aside calibrate."""
+    """Return the gate with lists that its own rows, or those set aside, calibrate."""
+    if list_rows is None:
+        return add_shortlist(gate, rows.predictions, **settings)
     groups, predictions = list_rows.groups, list_rows.predictions
     gate = add_shortlist(gate, predictions, groups=groups, **settings)
     return gate.with_notes(split_note(len(predictions), n_gate_rows))

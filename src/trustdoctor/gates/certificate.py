@@ -71,6 +71,9 @@ class Certificate(Document, frozen=True, omit_defaults=True):
         The share of the labels that may be wrong.
     candidates : int
         Values fixed in advance that shared the level, of which the target is one.
+    drawn_share : float
+        The share of the pool, the least doubtful one, that the calibration rows were
+        drawn from; all other rows are rejected. `observed` is about the drawn rows.
 
     Examples
     --------
@@ -101,6 +104,7 @@ class Certificate(Document, frozen=True, omit_defaults=True):
     outlook: tuple[Outlook, ...] = ()
     label_noise: Annotated[float, Meta(ge=0, lt=0.5)] = 0.0
     candidates: Annotated[int, Meta(gt=0, lt=1 << 20)] = 1
+    drawn_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
 
     def __post_init__(self) -> None:
         """Refuse what no certificate can be, whatever its types."""

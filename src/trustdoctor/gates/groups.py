@@ -164,7 +164,9 @@ def cut_groups(
     pooled: GroupThreshold,
     reachable: Callable[[Cut, Sample], Cut],
 ) -> GroupCuts:
-    """Cut each group; one with too few rows gets the pooled threshold.
+    """Cut each group; one with too few rows for any promise gets the pooled threshold.
+
+    A group with enough rows that cannot keep the promise is rejected.
 
     The groups whose number of rows allows a promise share the probability that a
     promise is broken (Bonferroni): each is cut at delta / (number of such groups).
@@ -190,7 +192,7 @@ def cut_groups(
         group_threshold = replace(pooled, promised=False)
         is_promising = name in promising
         cut = reachable(request.cut(sample, delta), sample) if is_promising else None
-        if cut is not None and not cut.too_few_rows:
+        if cut is not None:
             group_threshold = GroupThreshold(
                 threshold_of(cut, sample), cut.state, promised=cut.promised
             )

@@ -113,10 +113,10 @@ def simulate_outlook(
 
     Examples
     --------
-    >>> from trustdoctor.gates.risk import risk_sequence
+    >>> from trustdoctor.gates.risk import risk_cut
     >>> from trustdoctor.gates.sample import Rows
     >>> def rule(sample):
-    ...     return risk_sequence(sample, 0.1, delta=0.1, min_coverage=0.3)
+    ...     return risk_cut(sample, 0.1, mode="confidence", delta=0.1)
     >>> easy = Rows(np.arange(500.0), np.arange(500) >= 450)
     >>> simulate_outlook(easy, rule).decides
     1.0
@@ -144,7 +144,7 @@ def simulate_outlooks(
         The number of calibrations.
     """
     n_rows = len(sample) if rows is None else rows
-    return _simulate(Population.of(sample), rules, n_rows, draws)
+    return simulate(Population.of(sample), rules, n_rows, draws)
 
 
 def find_sufficient_rows(
@@ -155,11 +155,11 @@ def find_sufficient_rows(
     The second is missing if no number of rows that was tried suffices.
     """
     population = Population.of(sample)
-    (present,) = _simulate(population, [find_cut], len(sample), draws)
+    (present,) = simulate(population, [find_cut], len(sample), draws)
     outlooks = dict[int, Outlook]()
 
     def is_sufficient(rows: int) -> bool:
-        (outlooks[rows],) = _simulate(population, [find_cut], rows, draws)
+        (outlooks[rows],) = simulate(population, [find_cut], rows, draws)
         return outlooks[rows].decides >= LIKELY
 
     # A rule that mostly decides keeps its promise on the population, and more rows only
@@ -172,8 +172,11 @@ def find_sufficient_rows(
     return present, outlooks[least]
 
 
-def _simulate(
-    population: "Population", rules: Sequence[FindCut], rows: int, draws: int
+def simulate(
+    population: "Population",
+    rules: Sequence[FindCut],
+    rows: int,
+    draws: int = DRAWS,
 ) -> list[Outlook]:
     """Simulate calibrations by several rules, all on the same drawn rows."""
     coverages: list[list[float]] = [[] for _ in rules]

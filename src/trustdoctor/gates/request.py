@@ -25,9 +25,6 @@ from trustdoctor.gates.targets import (
 IDEAL_ROWS = 100_000
 """Rows of an ideal sample, at most: if these are too few, no number suffices."""
 
-MIN_COVERAGE = 0.3
-"""The coverage where the main sequence of the risk rule starts, by default."""
-
 
 TargetValue = float | Sequence[float] | None
 """A target's value, several candidate values, or None for a target not requested."""
@@ -41,26 +38,25 @@ class Request:
     ----------
     target : dict of str to float
         One target and its value, or a pair.
-    mode, method, confidence, min_coverage, label_noise
+    mode, confidence, label_noise
         As in `calibrate`.
     candidates : int
         The number of values fixed in advance that share the level, this one included.
+    looks : int
+        The number of calibrations, on more and more rows, that share the level.
     """
 
     target: dict[str, float]
     mode: Mode | None = None
-    method: str | None = None
     confidence: float = 0.9
-    min_coverage: float = MIN_COVERAGE
     label_noise: float = 0.0
     candidates: int = 1
+    looks: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what no rule can promise."""
         self._check_target()
         self._check_mode()
-        for target in self.targets:
-            target.rule(self.method)
         self._check_numbers()
 
     def _check_target(self) -> None:
@@ -105,13 +101,12 @@ class Request:
             raise InputError(message)
 
     def _check_numbers(self) -> None:
-        for name in ("confidence", "min_coverage"):
-            value = getattr(self, name)
-            number = as_real(value, name)
-            object.__setattr__(self, name, number)
-            if not 0 < number < 1:
-                message = f"expected {name} between 0 and 1, got {shown_number(value)}."
-                raise InputError(message)
+        confidence = as_real(self.confidence, "confidence")
+        if not 0 < confidence < 1:
+            got = shown_number(self.confidence)
+            message = f"expected confidence between 0 and 1, got {got}."
+            raise InputError(message)
+        object.__setattr__(self, "confidence", confidence)
         number = as_real(self.label_noise, "label_noise")
         if not 0 <= number < 0.5:
             message = (
@@ -141,7 +136,10 @@ class Request:
         """How the threshold is found, in one sentence."""
         if len(self.target) == 2:
             return pair_rule_words(self.targets)
-        return self.targets[0].rule(self.method).words
+        rule = self.targets[0].rule
+        if self.promise_mode == "expectation" and rule.words_on_average:
+            return rule.words_on_average
+        return rule.words
 
     @property
     def promise_mode(self) -> Mode:
@@ -155,7 +153,7 @@ class Request:
         Candidate values share it (Bonferroni), so all promises that pass hold together,
         and the same rows may choose among them.
         """
-        return (1 - self.confidence) / self.candidates
+        return (1 - self.confidence) / (self.candidates * self.looks)
 
     @property
     def tested_values(self) -> dict[str, float]:
@@ -181,7 +179,7 @@ class Request:
         """Return the cut; its promise is broken with probability delta at most."""
         options = self._rule_options(delta)
         cuts = {
-            name: TARGETS[name].rule(self.method).cut(sample, value, options)
+            name: TARGETS[name].rule.cut(sample, value, options)
             for name, value in self.tested_values.items()
         }
         return next(iter(cuts.values())) if len(cuts) == 1 else pair_cut(sample, cuts)
@@ -189,7 +187,7 @@ class Request:
     def _rule_options(self, delta: float) -> RuleOptions:
         if len(self.target) == 2:
             delta = pair_delta(self.target, delta)
-        return RuleOptions(self.promise_mode, delta, self.min_coverage)
+        return RuleOptions(self.promise_mode, delta)
 
     def can_promise(self, sample: Sample, groups: int) -> bool:
         """Return whether this number of rows is enough if groups share the level.
@@ -201,7 +199,7 @@ class Request:
         options = self._rule_options(self.delta / groups)
         about_all = [target for target in self.targets if target.rests_on == "all"]
         cuts = (
-            target.rule(self.method).cut(
+            target.rule.cut(
                 _ideal_sample(sample, target), self.tested_values[target.name], options
             )
             for target in about_all or self.targets
@@ -235,9 +233,7 @@ def requested_targets(
 def make_requests(
     *,
     mode: Mode | None = None,
-    method: str | None = None,
     confidence: float = 0.9,
-    min_coverage: float = MIN_COVERAGE,
     label_noise: float = 0.0,
     **target: Any,
 ) -> list[Request]:
@@ -256,9 +252,7 @@ def make_requests(
         Request(
             candidate,
             mode,
-            method,
             confidence,
-            min_coverage,
             label_noise,
             len(candidates),
         )

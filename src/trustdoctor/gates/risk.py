@@ -2,27 +2,34 @@
 
 The p-value of a threshold that accepts k rows, e of them wrong, is
 P[Bin(k, risk) <= e]: the probability of e errors or fewer if the risk there were the
-target's. The rules differ in which thresholds they test and at which level; each passes
-a threshold whose risk is too high with probability delta at most.
+target's. Up to 5,000 rows all thresholds are tested at once, at the level that the
+exact boundary allows (`boundary`); beyond, in two sequences. A threshold whose risk is
+too high passes with probability delta at most.
 
 References
 ----------
 Angelopoulos et al., Learn then Test: Calibrating Predictive Algorithms to Achieve Risk
 Control, 2021.
-Geifman and El-Yaniv, Selective Classification for Deep Neural Networks, NeurIPS 2017.
+Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005 (exchangeable
+rows, on which the rule on average rests).
 """
 
 import math
 from dataclasses import replace
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
+from trustdoctor.arrays import Array
 from trustdoctor.envelope import Count, Rate
-from trustdoctor.errors import InputError
+from trustdoctor.gates.boundary import (
+    MOST_ROWS_TESTED,
+    SEQUENCE_START,
+    find_boundary,
+)
 from trustdoctor.gates.rules import (
     Cut,
+    Mode,
     PassedRange,
     as_fraction,
     binomial_cdf,
@@ -31,10 +38,10 @@ from trustdoctor.gates.rules import (
     least_rows,
     midpoint,
     needed_words,
-    true_prefix,
 )
 from trustdoctor.gates.sample import Sample, neighbouring_scores
 from trustdoctor.metrics import Counts
+from trustdoctor.metrics.score_counts import exact_product
 
 MOST_LISTED = 20
 """Thresholds in a list of those that passed, at most."""
@@ -65,81 +72,102 @@ class PassedThreshold(NamedTuple):
     level: Rate
 
 
-def risk_sequence(
-    sample: Sample, risk: float, *, delta: float, min_coverage: float
-) -> Cut:
-    """Bound selective risk by fixed-sequence testing, in two sequences.
+def risk_cut(sample: Sample, risk: float, *, mode: Mode, delta: float) -> Cut:
+    """Accept rows of which at most a share `risk` is wrong, as many as can be shown.
 
-    A sequence tests thresholds at rising coverage until one fails. The first sequence
-    starts where a share `min_coverage` of the rows is accepted, and has nine tenths of
-    delta. The second starts at a twentieth of the rows, with the last tenth. The one
-    that accepts more counts.
+    With confidence: by the exact boundary for all thresholds at once, with a sequence
+    of tests beside it from 200 rows on; beyond 5,000 rows by two sequences. In
+    expectation: see `average_risk_cut`.
     """
-    # Each sequence keeps its level without a correction for the number of its tests,
-    # because their order is fixed before a label is seen, and it ends at the first
-    # failure (Learn then Test, algorithm 1). The two share delta by Bonferroni's
-    # inequality. The second is for models that are right about few rows alone: with an
-    # accuracy of 0.6 and a risk of 0.02 a sequence from 0.3 of 50,000 rows never passes
-    # a test, and with the second 0.22 of them are accepted.
-    c, n = sample.worst(), len(sample)
-    passed, tested_first = list[PassedRange](), list[tuple[int, int]]()
-    for share, level in ((min_coverage, 0.9 * delta), (0.05, 0.1 * delta)):
-        least_accepted = math.ceil(as_fraction(share) * n)
-        tested_first.append(sample.accepted_by_kth(least_accepted)[:2])
-        # Fewer rows cannot pass, even without an error.
-        start = max(least_rows(risk, level), least_accepted, 1)
-        if start > n:
-            continue
-        accepted, errors, fewest = sample.accepted_by_kth(start)
-        if binomial_cdf(min(errors, fewest), fewest, risk) <= level:
-            last = _last_passing(c, accepted, risk, level)
-            passed.append(PassedRange(accepted, last, level))
+    if mode == "expectation":
+        return average_risk_cut(sample, risk)
+    if len(sample) > MOST_ROWS_TESTED:
+        # The boundary's programme would take seconds, and gains nothing there.
+        return _two_sequences(sample, risk, delta)
+    boundary = find_boundary(len(sample), risk, delta)
+    c = sample.worst()
+    accepted, errors = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
+    passing = boundary.passes(accepted, errors)
+    passed = _ranges(accepted, passing, boundary.level)
+    start = math.ceil(as_fraction(SEQUENCE_START) * len(sample))
+    if boundary.sequence_level:
+        sequence = _sequence(sample, risk, start, boundary.sequence_level)
+        passed += [] if sequence is None else [sequence]
     if not passed:
-        return _risk_not_proved(sample.counts, risk, tested_first, 0.9 * delta)
+        least = max(1, int(boundary.steps[0]) if len(boundary.steps) else 1)
+        tested = [sample.accepted_by_kth(min(least, len(sample)))[:2]]
+        return _risk_not_proved(sample.counts, risk, tested, boundary.level)
     return _farthest_cut(sample, passed)
 
 
-def risk_sgr(sample: Sample, risk: float, *, delta: float) -> Cut:
-    """Bound selective risk by a binary search with Clopper-Pearson bounds.
+def average_risk_cut(sample: Sample, risk: float) -> Cut:
+    """Accept up to the last threshold with (errors + 1) / (rows + 1) at most `risk`.
 
-    Each of at most ceil(log2(n + 1)) steps tests at an equal share of delta
-    (Bonferroni): Selection with Guaranteed Risk, algorithm 2 of Geifman and El-Yaniv.
+    Proved, by exchangeability of the n + 1 rows: the probability that a new row is
+    wrong and accepted is at most `risk` times that of being accepted by the same rule,
+    had its label been known. Not proved: that the risk itself is at most `risk` on
+    average; over made-up populations it was, to a quarter of a percent of itself
+    (docs/guarantees.md).
     """
-    c = _exact_counts(sample, "sgr")
+    c = sample.worst()
     accepted, errors = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
-    level = delta / math.ceil(math.log2(len(sample) + 1))
-    n_passed = true_prefix(
-        len(accepted),
-        lambda j: binomial_cdf(int(errors[j]), int(accepted[j]), risk) <= level,
+    passing = np.flatnonzero(errors + 1 <= exact_product(risk, accepted + 1))
+    if len(passing):
+        return cut_accepting(sample, int(accepted[passing[-1]]))
+    needed, n = math.ceil(1 / as_fraction(risk)) - 1, len(sample)
+    if n < needed:
+        why = f"{n:,} rows are too few to accept any{needed_words(needed, n)}"
+        return Cut("reject-all", trivial=why, too_few_rows=True)
+    why = (
+        "no threshold accepts enough rows that one more error would keep the risk on "
+        "these rows"
     )
-    if n_passed == 0:
-        # Where the search would end if there were no lack of rows.
-        best = true_prefix(len(accepted), lambda j: errors[j] < risk * accepted[j])
-        end = max(best - 1, 0)
-        tested = (int(accepted[end]), int(errors[end]))
-        return _risk_not_proved(c, risk, [tested], level)
-    farthest = int(accepted[n_passed - 1])
-    return _farthest_cut(sample, [PassedRange(farthest, farthest, level)])
+    return Cut("reject-all", trivial=why, too_few_rows=True)
 
 
-def risk_grid(sample: Sample, risk: float, *, delta: float, points: int = 20) -> Cut:
-    """Bound selective risk on a grid of coverages fixed in advance.
+def _ranges(accepted: Array, passing: Array, level: float) -> list[PassedRange]:
+    """Return the runs of neighbouring thresholds that passed."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], passing, [False]])))
+    return [
+        PassedRange(int(accepted[first]), int(accepted[last - 1]), level)
+        for first, last in edges.reshape(-1, 2)
+    ]
 
-    For scores whose risk does not fall with doubt: every point is tested separately, at
-    an equal share of delta (Bonferroni), and the largest coverage that passes counts.
+
+def _sequence(
+    sample: Sample, risk: float, least_accepted: int, level: float
+) -> PassedRange | None:
+    """Test thresholds at rising coverage until one fails; None if the first does.
+
+    Their order is fixed before a label is seen, so the sequence needs no correction
+    for the number of its tests (Learn then Test, algorithm 1).
     """
-    c = _exact_counts(sample, "grid")
-    accepted, errors = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
-    level, passed, tested = delta / points, [], []
-    for point in range(1, points + 1):
-        least_accepted = math.ceil(Fraction(point, points) * len(sample))
-        group = int(np.searchsorted(accepted, least_accepted))
-        n_accepted, n_errors = int(accepted[group]), int(errors[group])
-        tested.append((n_accepted, n_errors))
-        if binomial_cdf(n_errors, n_accepted, risk) <= level:
-            passed.append(PassedRange(n_accepted, n_accepted, level))
+    # Fewer rows cannot pass, even without an error.
+    start = max(least_rows(risk, level), least_accepted, 1)
+    if start > len(sample):
+        return None
+    accepted, errors, fewest = sample.accepted_by_kth(start)
+    if binomial_cdf(min(errors, fewest), fewest, risk) > level:
+        return None
+    last = _last_passing(sample.worst(), accepted, risk, level)
+    return PassedRange(accepted, last, level)
+
+
+def _two_sequences(sample: Sample, risk: float, delta: float) -> Cut:
+    """Test in two sequences that share delta; the one that accepts more counts."""
+    # The second is for models that are right about few rows alone: with an accuracy of
+    # 0.6 and a risk of 0.02 a sequence from 0.3 of 50,000 rows never passes a test, and
+    # with the second 0.22 of them are accepted.
+    n = len(sample)
+    passed, tested_first = list[PassedRange](), list[tuple[int, int]]()
+    for share, level in ((SEQUENCE_START, 0.9 * delta), (0.05, 0.1 * delta)):
+        least_accepted = math.ceil(as_fraction(share) * n)
+        tested_first.append(sample.accepted_by_kth(least_accepted)[:2])
+        sequence = _sequence(sample, risk, least_accepted, level)
+        if sequence is not None:
+            passed.append(sequence)
     if not passed:
-        return _risk_not_proved(c, risk, tested, level)
+        return _risk_not_proved(sample.counts, risk, tested_first, 0.9 * delta)
     return _farthest_cut(sample, passed)
 
 
@@ -187,17 +215,6 @@ def _farthest_cut(sample: Sample, passed: list[PassedRange]) -> Cut:
     """Return the cut at the threshold that accepts most, of those that passed."""
     farthest = max(passed_range.last for passed_range in passed)
     return replace(cut_accepting(sample, farthest), passed=tuple(passed))
-
-
-def _exact_counts(sample: Sample, method: str) -> Counts:
-    """Return the counts of a sample whose scores are all known."""
-    if not sample.exact:
-        message = (
-            f"the method {method} needs every score, and a sketch keeps ranges of "
-            "them. Use method='sequence', or give it all rows (more --memory)."
-        )
-        raise InputError(message)
-    return sample.counts
 
 
 def _last_passing(c: Counts, accepted: int, risk: float, level: float) -> int:

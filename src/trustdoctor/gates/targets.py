@@ -29,13 +29,10 @@ class RuleOptions:
         "confidence" or "expectation".
     delta : float
         The probability that the promise may be broken.
-    min_coverage : float
-        Where the main sequence of the risk rule starts.
     """
 
     mode: Mode = "confidence"
     delta: float = 0.1
-    min_coverage: float = 0.3
 
 
 @dataclass(frozen=True)
@@ -48,10 +45,13 @@ class Rule:
         What it does, in one sentence, for the certificate.
     cut : callable
         From the sample, the target's value and the options to a `Cut`.
+    words_on_average : str
+        The same if the promise is on average, where that is another rule.
     """
 
     words: str
     cut: Callable[[Sample, float, RuleOptions], Cut]
+    words_on_average: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Target:
         What is promised; ``{}`` stands for the value (in percent, for a rate).
     help : str
         For the command line.
-    rules : dict of str to Rule
-        By the name of the method; the first is the default.
+    rule : Rule
+        How the cut is found.
     low, high : float
         The value lies strictly between them.
     low_allowed : bool
@@ -136,7 +136,7 @@ class Target:
     name: str
     words: str
     help: str
-    rules: Mapping[str, Rule]
+    rule: Rule
     low: float = 0.0
     high: float = 1.0
     low_allowed: bool = False
@@ -186,18 +186,6 @@ class Target:
         shown = value if self.fraction is None else round(100 * value, 10)
         return self.words.format(f"{shown:g}")
 
-    def rule(self, method: str | None) -> Rule:
-        """Return the rule of a method, by default the first."""
-        name = next(iter(self.rules)) if method is None else method
-        if name not in self.rules:
-            methods = ", ".join(m for t in TARGETS.values() for m in t.rules if m)
-            message = (
-                f"expected method out of {methods}, for risk alone; got {method!r} for "
-                f"{self.name}."
-            )
-            raise InputError(message)
-        return self.rules[name]
-
 
 TARGETS: dict[str, Target] = {}
 """Every target by its name."""
@@ -210,8 +198,8 @@ def register_target(target: Target) -> Target:
     --------
     >>> def median(sample, value, options):
     ...     return Cut(score=sample.of_kind("all").kth(len(sample) // 2)[1])
-    >>> rules = {"": Rule("The threshold is the median.", median)}
-    >>> half = Target("half", "half accepted, {} times", "Accept half.", rules)
+    >>> rule = Rule("The threshold is the median.", median)
+    >>> half = Target("half", "half accepted, {} times", "Accept half.", rule)
     >>> register_target(half).name in TARGETS
     True
     >>> del TARGETS["half"]
@@ -229,7 +217,7 @@ def find_target(name: str) -> Target:
         return TARGETS[name]
     except KeyError:
         names = ", ".join(TARGETS)
-        message = f"expected a target out of {names}, or an option, got {name!r}."
+        message = f"expected a target out of {names}, got {name!r}."
         raise InputError(message) from None
 
 
@@ -282,7 +270,7 @@ def pair_rule_words(targets: list[Target]) -> str:
         )
     (other,) = set(scores) - {"risk"}
     return (
-        "Fixed sequences of binomial tests over accepted counts bound the risk, and an "
+        "Exact binomial tests of every threshold bound the risk, and an "
         f"order statistic of {scores[other]} the {_short_name(other)}."
     )
 
@@ -425,18 +413,8 @@ def _joint(sample: Sample, value: float, options: RuleOptions) -> Cut:
     return rules.joint_cut(sample, value, mode=options.mode, delta=options.delta)
 
 
-def _sequence(sample: Sample, value: float, options: RuleOptions) -> Cut:
-    return risk.risk_sequence(
-        sample, value, delta=options.delta, min_coverage=options.min_coverage
-    )
-
-
-def _sgr(sample: Sample, value: float, options: RuleOptions) -> Cut:
-    return risk.risk_sgr(sample, value, delta=options.delta)
-
-
-def _grid(sample: Sample, value: float, options: RuleOptions) -> Cut:
-    return risk.risk_grid(sample, value, delta=options.delta)
+def _risk(sample: Sample, value: float, options: RuleOptions) -> Cut:
+    return risk.risk_cut(sample, value, mode=options.mode, delta=options.delta)
 
 
 def _cost_note(confusion: Confusion, cost: float, confidence: float) -> str:
@@ -460,21 +438,12 @@ def _cost_note(confusion: Confusion, cost: float, confidence: float) -> str:
     )
 
 
-def _only_rule(
-    words: str, cut: Callable[[Sample, float, RuleOptions], Cut]
-) -> dict[str, Rule]:
-    """Return the only rule of a target: its method has no name."""
-    return {"": Rule(words, cut)}
-
-
 register_target(
     Target(
         "frr",
         "at most {}% of the correct predictions rejected",
         "At most this share of the correct predictions is rejected.",
-        _only_rule(
-            "The threshold is an order statistic of the correct rows' scores.", _frr
-        ),
+        Rule("The threshold is an order statistic of the correct rows' scores.", _frr),
         fraction=lambda c: (c.rejected_correct, c.n_correct),
         safe_side="accept",
         rests_on="correct",
@@ -488,7 +457,7 @@ register_target(
         "trr",
         "at least {}% of the errors rejected",
         "At least this share of the errors is rejected.",
-        _only_rule(
+        Rule(
             "The threshold is just below an order statistic of the errors' scores.",
             _trr,
         ),
@@ -505,24 +474,15 @@ register_target(
         "risk",
         "at most {}% errors among the accepted",
         "At most this share of the accepted predictions is wrong.",
-        {
-            "sequence": Rule(
-                "Tested at rising coverage with exact binomial tests (two sequences "
-                "that share the level).",
-                _sequence,
-            ),
-            "sgr": Rule(
-                "Found by a binary search with Clopper-Pearson bounds at every step.",
-                _sgr,
-            ),
-            "grid": Rule(
-                "Tested at 20 coverages with exact binomial tests, "
-                "Bonferroni-corrected.",
-                _grid,
-            ),
-        },
+        Rule(
+            "Every threshold is tested with an exact binomial test, at a level that "
+            "allows for all of them (up to 5,000 rows; beyond, at rising coverage in "
+            "two sequences).",
+            _risk,
+            "The last threshold at which one more error among one more row would keep "
+            "the risk.",
+        ),
         fraction=lambda c: (c.accepted_errors, c.n_accepted),
-        in_expectation=False,
         expected_to_hold=lambda e, risk: e.errors <= risk * e.accepted,
         review_effect="plain",
         scaled_by_noise=True,
@@ -533,7 +493,7 @@ register_target(
         "joint",
         "at most {}% of all predictions both wrong and accepted",
         "At most this share of all predictions is both wrong and accepted.",
-        _only_rule(
+        Rule(
             "The threshold is just below an order statistic of the errors' scores.",
             _joint,
         ),
@@ -549,9 +509,7 @@ register_target(
         "coverage",
         "at least {}% of the predictions accepted",
         "At least this share of the predictions is accepted; needs no labels.",
-        _only_rule(
-            "The threshold is an order statistic of all rows' scores.", _coverage
-        ),
+        Rule("The threshold is an order statistic of all rows' scores.", _coverage),
         fraction=lambda c: (c.n_accepted, c.n),
         at_least=True,
         safe_side="accept",
@@ -567,7 +525,7 @@ register_target(
         "cost",
         "least cost where an error costs {} rejections",
         "An error that is let through costs this many rejections: no promise.",
-        _only_rule(
+        Rule(
             "The threshold has the least cost on the calibration rows.",
             lambda sample, cost, _: rules.least_cost(sample, cost),
         ),
@@ -583,7 +541,7 @@ register_target(
         "threshold",
         "the threshold {} was chosen by hand",
         "The threshold itself, chosen by hand: no promise.",
-        _only_rule(
+        Rule(
             "The threshold was chosen by hand, not calibrated.",
             lambda _sample, threshold, _: Cut(score=threshold, side="exact"),
         ),

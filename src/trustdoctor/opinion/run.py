@@ -129,7 +129,8 @@ class CascadeRun:
         answers = Predictions(self.logits, self.stages.labels, self.from_probabilities)
         answers = replace(answers, class_names=names, ids=ids)
         predicted: Array = self.predicted
-        if names is not None:
+        # Classes 0, 1, ... that a model declares remain the numbers that labels are.
+        if names is not None and names != tuple(map(str, range(len(names)))):
             predicted = np.array(names, object)[predicted]
         shortlist = None
         if cascade.shortlist is not None:

@@ -201,8 +201,9 @@ class TrustScore(FittedScore):
     def fit(cls, predictions: Predictions) -> "TrustScore":
         """Keep the features of training rows and their classes."""
         cls.check_fit(predictions, labels=True)
-        labels = predictions.require_labels("fitting")
-        return cls(as_features(predictions.features), labels)
+        labelled = predictions.inside  # rows outside are no class to be near to
+        labels = labelled.require_labels("fitting")
+        return cls(as_features(labelled.features), labels)
 
     @cached_property
     def _indices(self) -> dict[int, tuple[Any, Array]]:

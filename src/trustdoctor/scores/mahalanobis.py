@@ -170,6 +170,7 @@ class Mahalanobis(FittedScore):
         moments = ClassMoments()
         for batch in predictions:
             require_predictions(batch)
+            batch = batch.inside  # noqa: PLW2901 - rows of no class have no mean
             if space is None:
                 space = "logits" if batch.features is None else "features"
             check_needs(cls.name, _needs(space), batch)

@@ -24,6 +24,7 @@ from trustdoctor.scores import (
 )
 from trustdoctor.tuning.selection import (
     MIN_GAIN,
+    TUNED_FOR,
     candidates,
     cautious_gains,
     check_rows,
@@ -307,8 +308,9 @@ def _best(gains: dict[str, float], average: int) -> list[str]:
 
 
 def _describe_target(target: Mapping[str, float] | None) -> str:
-    pairs = [f"{name} {float(value):g}" for name, value in (target or {}).items()]
-    return ", ".join(pairs) or "AUROC"
+    """Return the target that counts, as `section_for` takes it."""
+    name = next((name for name in TUNED_FOR if name in (target or {})), None)
+    return "AUROC" if target is None or name is None else f"{name} {target[name]:g}"
 
 
 _NO_CURVE = np.empty(0), np.empty(0)

@@ -678,7 +678,12 @@ def _calibrated_limits(
         return 0.0, 1.0
     assert target.fraction is not None
     counted, n = target.fraction(outcome.decisions)
-    return clopper_pearson(counted, n, confidence=1 - level)
+    low, high = clopper_pearson(counted, n, confidence=1 - level)
+    share = certificate.drawn_share
+    if share == 1 or target.review_effect == "plain":
+        return low, high
+    # Of rows beyond the drawn share the calibration knows that they are rejected.
+    return (low * share, high * share) if target.name == "coverage" else (0.0, 1.0)
 
 
 def identify(gate: Gate) -> dict[str, Any]:

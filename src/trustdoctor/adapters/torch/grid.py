@@ -121,7 +121,7 @@ class Sweep(Tabular):
             chosen = self.settings[int(np.argmax(areas))]
         self._column_number(chosen)
         columns = {
-            "chosen": "",
+            "chosen": "chosen",
             "score": "score",
             "temperature": "T",
             "epsilon": "magnitude",

@@ -51,19 +51,11 @@ from trustdoctor.gates import (
 from trustdoctor.progress import bar
 from trustdoctor.report import make_console, show_gate
 
-ModeOption = Annotated[
-    str | None,
+OnAverageOption = Annotated[
+    bool,
     typer.Option(
-        metavar="NAME",
-        help="confidence (default) or expectation.",
-        rich_help_panel=TARGETS_PANEL,
-    ),
-]
-MethodOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="For --risk: sequence (default), sgr or grid.",
+        "--on-average",
+        help="Promise the rate on average over calibrations, not with confidence.",
         rich_help_panel=TARGETS_PANEL,
     ),
 ]
@@ -232,8 +224,7 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
     target: TargetOptions,
     level: LevelOption,
     lists: ListOptions,
-    mode: ModeOption = None,
-    method: MethodOption = None,
+    on_average: OnAverageOption = False,
     per_class: PerClassOption = False,
     no_labels: NoLabelsOption = False,
     label_noise: NoiseOption = None,
@@ -262,8 +253,7 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
     options: dict[str, Any] = {
         "score": None if score is None else named_score(score),
         "temperature": temperature,
-        "mode": mode,
-        "method": method,
+        "mode": "expectation" if on_average else None,
         "groups": _group_kind(columns, per_class=per_class),
         "confidence": level or 0.9,
         "shortlist": lists.shortlist,
@@ -367,10 +357,10 @@ def _calibrate_unlabelled(
     remark: Callable[[str], object],
 ) -> Gate:
     """Calibrate without labels, on rows that are read at once."""
-    refused = ("groups", "mode", "method", "clusters", "shortlist", "label_noise")
+    refused = ("groups", "mode", "clusters", "shortlist", "label_noise")
     if any(name in options for name in refused):
         message = (
-            "--no-labels has no groups, clusters, mode, method, shortlist or label "
+            "--no-labels has no groups, clusters, --on-average, shortlist or label "
             "noise. Leave them out."
         )
         raise InputError(message)
