@@ -105,8 +105,8 @@ def test_the_promise_holds_over_the_choice_and_a_naive_choice_breaks_it():
     random = np.random.default_rng(0)
     broken = {1: 0, 2: 0}
     for _ in range(draws):
-        scores = (random.random(1000) > share).astype(float)
-        errors = random.random(1000) < np.where(scores == 0, risks[0], second)
+        scores = (random.random(1500) > share).astype(float)
+        errors = random.random(1500) < np.where(scores == 0, risks[0], second)
         sample = Rows(scores, errors)
         for m in broken:
             requests = [
@@ -208,7 +208,7 @@ NONSENSE = [
     ({"frr": [0.1, 0.2], "trr": [0.8, 0.9]}, "coverage; got frr and trr"),
     ({"cost": [2, 3]}, "a single target out of"),
     ({"threshold": [0.1, 0.2]}, "a single target out of"),
-    ({"target": {"nonsense": [0.1, 0.2]}}, "a single target out of"),
+    ({"target": {"nonsense": [0.1, 0.2]}}, "expected a target out of"),
     ({"frr": [0.1, 0.2], "mode": "expectation"}, "several values share the confidence"),
 ]
 

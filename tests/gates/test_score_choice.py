@@ -51,8 +51,8 @@ def split(is_labelled, most=2000):
     [
         ({"frr": 0.1}, {}),
         ({"trr": 0.9}, {}),
-        ({"risk": 0.1}, {"confidence": 0.8, "method": "grid"}),
-        ({"risk": 0.1}, {"method": "sgr"}),
+        ({"risk": 0.1}, {"confidence": 0.8}),
+        ({"risk": 0.1}, {"mode": "expectation"}),
         ({"joint": 0.05}, {"mode": "expectation"}),
         ({"coverage": 0.8}, {}),
         ({"cost": 5}, {}),
@@ -271,7 +271,7 @@ def test_a_temperature_is_refused(temperature, p):
         ({"frr": "much"}, "expected a number as frr"),
         ({"cost": 0.5}, "expected cost at least 1"),
         ({"frr": 0.1, "confidence": 3}, "expected confidence between 0 and 1"),
-        ({"frr": 0.1, "method": "grid"}, "for risk alone"),
+        ({"frr": 0.1, "mode": "hope"}, "mode"),
         ({"target": {"beauty": 1}}, "expected a target out of"),
         ({"frr": 0.1, "groups": np.zeros(7, int)}, "expected groups as 3000"),
     ],
@@ -295,7 +295,7 @@ def test_a_target_of_somebody_else_works(p, monkeypatch):
         return Cut(score=rows.of_kind("all").kth(max(1, int(value * len(rows))))[1])
 
     share = Target(
-        "share", "{}%", "Some.", {"": Rule("A quantile.", cut)}, promised=False
+        "share", "{}%", "Some.", Rule("A quantile.", cut), promised=False
     )
     monkeypatch.setitem(TARGETS, "share", share)
     gate = td.calibrate(p, score="auto", target={"share": 0.8})
@@ -316,10 +316,11 @@ def test_a_chosen_score_gets_no_other_advice(p):
     for groups in (None, "predicted"):
         gate, lines = gate_and_remarks(p, frr=0.1, groups=groups)
         assert gate == td.calibrate(p, score="auto", frr=0.1, groups=groups)
-        assert lines == []
+        assert len(lines) == (groups is None)
+        assert all(line.startswith("More labels, estimated") for line in lines)
     trivial, lines = gate_and_remarks(p, risk=0.0001)
     assert trivial.state == "reject-all"
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert lines[0].startswith("1,000 more rows chose the score")
     assert "all 3,000" in lines[0]
     assert lines[1].startswith("Tried on these rows")

@@ -306,6 +306,22 @@ def draw(  # noqa: PLR0913 - options, by keyword only
     LabelDraw
         `pool[drawn.rows]` are the rows to label; with their labels they go to
         ``calibrate(p, risk=..., draw=drawn)``.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 3 * rng.normal(size=(5000, 4))
+    >>> truth = (logits + 2 * rng.normal(size=logits.shape)).argmax(1)
+    >>> pool = Predictions.from_logits(logits)
+    >>> drawn = draw(pool, labels=200, risk=0.1, accuracy=0.75)
+    >>> print(drawn.words())
+    Drew 200 of 5,000 rows uniformly among the least doubtful 40.0% (by alpha), where \
+labels count for a risk of 10%.
+    >>> from trustdoctor import calibrate
+    >>> rows = Predictions.from_logits(logits[drawn.rows], truth[drawn.rows])
+    >>> gate = calibrate(rows, risk=0.1, draw=drawn)
+    >>> gate.threshold <= drawn.limit
+    True
     """
     require_predictions(pool)
     for option, number, least in (

@@ -28,6 +28,17 @@ class LabelPlan(Tabular):
     outlooks : tuple of Outlook
         For each number of labels: the share of calibrations that decide something, and
         the coverage of those, between `low` and `high` in four of five.
+
+    Examples
+    --------
+    >>> logits = np.arange(1.0, 301.0)[:, None] / 50 * [1.0, 0.0]
+    >>> p = Predictions.from_logits(logits, logits[:, 0] < 0.5)
+    >>> print(plan(p, risk=0.1, labels=[300, 600]))
+    Plan for risk 0.1
+    labels  calibrations that decide, %  their coverage, % [4 of 5]
+    300                          100.00       92.00 [89.12, 100.00]
+    600                          100.00      100.00 [86.09, 100.00]
+    An estimate from these rows, no promise; the score is taken as it is.
     """
 
     target: str
