@@ -34,6 +34,7 @@ from trustdoctor.gates.outcome import (
 from trustdoctor.gates.outlook import (
     PREVIEW_VALUES,
     Preview,
+    more_rows,
     preview_gates,
     sufficient_rows,
 )
@@ -139,6 +140,7 @@ __all__ = [
     "is_order_statistic",
     "make_requests",
     "midpoint",
+    "more_rows",
     "needs_labels",
     "plan",
     "preview_gates",

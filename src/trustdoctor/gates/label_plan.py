@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trustdoctor.errors import InputError, UndefinedMetricError
-from trustdoctor.gates.outlook import Outlook, Population, simulate
+from trustdoctor.gates.outlook import DRAWS, Outlook, Population, simulate
 from trustdoctor.gates.request import Request, requested_targets
 from trustdoctor.gates.sample import Rows, Sample
 from trustdoctor.metrics import Estimate, ResultTable, Tabular
@@ -127,9 +127,16 @@ def plan(  # noqa: PLR0913 - options, by keyword only
     return plan_sample(sample, request, sizes)
 
 
-def plan_sample(sample: Sample, request: Request, sizes: Sequence[int]) -> LabelPlan:
-    """Return the plan for rows whose doubts and errors are counted."""
+def plan_sample(
+    sample: Sample, request: Request, sizes: Sequence[int], *, draws: int = DRAWS
+) -> LabelPlan:
+    """Return the plan for rows whose doubts and errors are counted.
+
+    `draws` is the number of simulated calibrations for each size.
+    """
     population = Population.of(sample)
-    outlooks = tuple(simulate(population, [request.cut_all], rows)[0] for rows in sizes)
+    outlooks = tuple(
+        simulate(population, [request.cut_all], rows, draws)[0] for rows in sizes
+    )
     ((target, value),) = list(request.target.items())[:1]
     return LabelPlan(target, value, outlooks)

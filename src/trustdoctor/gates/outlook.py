@@ -413,6 +413,15 @@ def preview_gates(
     )
 
 
+def more_rows(rows: Sample, preview: Preview) -> list[Outlook]:
+    """Return what calibrations on twice and five times as many rows would give."""
+    request = Request({preview.target: preview.value}, confidence=preview.confidence)
+    population, n = Population.of(rows), preview.outlook.rows
+    return [
+        simulate(population, [request.cut_all], k * n, PREVIEW_DRAWS)[0] for k in (2, 5)
+    ]
+
+
 def sufficient_rows(rows: Sample, preview: Preview) -> int | None:
     """Return how many rows like these suffice for most calibrations to succeed.
 

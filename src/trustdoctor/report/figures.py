@@ -14,6 +14,7 @@ from trustdoctor.arrays import Array
 from trustdoctor.atomic import replacing
 from trustdoctor.errors import InputError, missing_package
 from trustdoctor.evaluation import Benchmark, Evaluation
+from trustdoctor.gates import LabelPlan
 from trustdoctor.metrics import (
     histogram,
     reliability_bins,
@@ -387,6 +388,37 @@ def plot_benchmark(benchmark: Benchmark, *, metric: str = "auroc") -> "Figure":
         dots=(of_models,),
     )
     return draw(Picture("benchmark", "", (panel,)))
+
+
+def plot_plan(plan: LabelPlan) -> "Figure":
+    """Return a figure of coverage against labels, with bands, and of the chance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import trustdoctor as td
+    >>> logits = np.arange(1.0, 301.0)[:, None] / 50 * [1.0, 0.0]
+    >>> p = Predictions.from_logits(logits, logits[:, 0] < 0.5)
+    >>> plot_plan(td.plan(p, risk=0.1)).axes[0].get_xlabel()
+    'labels'
+    """
+    labels = _floats(o.rows for o in plan.outlooks)
+    coverage = Line(
+        "coverage of gates that decide (four of five within)",
+        labels,
+        _floats(100 * o.median for o in plan.outlooks),
+        _floats(100 * o.low for o in plan.outlooks),
+        _floats(100 * o.high for o in plan.outlooks),
+        joined=False,
+    )
+    chance = Line(
+        "calibrations that decide",
+        labels,
+        _floats(100 * o.decides for o in plan.outlooks),
+    )
+    title = f"{plan.target} {plan.value:g}"
+    panel = Panel(title, "labels", "%", (chance, coverage), log_x=True)
+    return draw(Picture("plan", "", (panel,)))
 
 
 def _policy_dots(measured: Measured) -> Iterator[Dots]:

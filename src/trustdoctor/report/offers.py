@@ -16,6 +16,7 @@ from trustdoctor.gates import (
     Preview,
     Rows,
     draw_from_clusters,
+    more_rows,
     preview_gates,
     sufficient_rows,
 )
@@ -29,6 +30,9 @@ WORTH = 0.1
 """A page does not open with a gate that answers less than this share of the rows."""
 
 ROUND_RISKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+
+FEW_LABELS = 1000
+"""Up to as many rows a page also says what more labels would buy."""
 
 FRR = 0.05
 """What is offered if no such risk can be had."""
@@ -216,6 +220,8 @@ def _offer(
     outlook = preview.outlook
     if preview.likely:
         headline, detail = _likely_words(preview), _spread(preview)
+        if preview.target == "risk" and len(rows) <= FEW_LABELS:
+            detail += _more_labels(rows, preview)
         coverage: float | None = outlook.median
     else:
         headline = _unlikely_words(preview, easier)
@@ -279,6 +285,17 @@ def _spread(preview: Preview) -> str:
     if outlook.decides < 0.95:
         words += f"; it can be promised in {outlook.frequency} calibrations"
     return f"{words}."
+
+
+def _more_labels(rows: Rows, preview: Preview) -> str:
+    """Say what twice and five times as many labels would buy."""
+    parts = [
+        f"{outlook.rows:,} labels {_percent(outlook.median)} "
+        f"[{_percent(outlook.low)}, {_percent(outlook.high)}]"
+        for outlook in more_rows(rows, preview)
+        if outlook.decides
+    ]
+    return f" With {', with '.join(parts)}, by the same estimate." if parts else ""
 
 
 def _promise(preview: Preview) -> str:
