@@ -142,9 +142,9 @@ def test_the_promise_holds_in_any_population(world, n, tied):
 
 def test_beyond_the_limit_two_sequences_take_over():
     rng = np.random.default_rng(1)
-    u = rng.random(5001)
-    errors = rng.random(5001) < 0.2 * u
-    within, beyond = Rows(u[:5000], errors[:5000]), Rows(u, errors)
+    u = rng.random(2001)
+    errors = rng.random(2001) < 0.2 * u
+    within, beyond = Rows(u[:2000], errors[:2000]), Rows(u, errors)
     cuts = [risk_cut(s, 0.05, mode="confidence", delta=0.1) for s in (within, beyond)]
     levels = [{round(passed.level, 9) for passed in cut.passed} for cut in cuts]
     assert levels[1] <= {0.09, 0.01}

@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from benchmark_scripts import load_benchmark
 from scipy.stats import binomtest
 
 import trustdoctor as td
@@ -19,7 +20,8 @@ def guarantees(benchmark_of):
 
 def pytest_generate_tests(metafunc):
     if "rule" in metafunc.fixturenames:
-        metafunc.parametrize("rule", range(15))
+        n_rules = len(load_benchmark("guarantees").RULES)
+        metafunc.parametrize("rule", range(n_rules))
 
 
 LONG = pytest.mark.soak  # the other half of the cells

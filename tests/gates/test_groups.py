@@ -134,6 +134,31 @@ def test_groups_without_a_promise_have_no_share_of_the_risk(rng):
     assert risky.groups[0].threshold == alone.threshold
 
 
+def test_a_group_with_enough_rows_that_cannot_keep_the_promise_is_rejected(rng):
+    """It does not get the pooled threshold, at which its risk is too high."""
+    scores, errors = draw(rng, 3000)
+    groups = np.repeat(["bad", "good", "rare", "unproved"], [900, 1900, 10, 190])
+    errors[groups == "bad"] = rng.random(900) < 0.4  # whatever the score
+    # Its rows could pass the test without an error, and with these they do not.
+    scores[groups == "unproved"] = np.arange(190) / 1000
+    errors[groups == "unproved"] = np.arange(190) % 40 == 0
+    gate = td.calibrate_scores(scores, errors, risk=0.05, groups=groups)
+    states = {name: (rule.state, rule.promised) for name, rule in gate.groups.items()}
+    assert states == {
+        "bad": ("reject-all", True),
+        "good": ("threshold", True),
+        "rare": (gate.state, False),
+        "unproved": ("reject-all", True),
+    }
+    assert gate.groups["rare"].threshold == gate.threshold
+    accepted = gate.accept(scores, groups=groups)
+    assert set(groups[accepted]) <= {"good", "rare"}
+    assert accepted[groups == "good"].mean() > 0.5
+    notes = gate.certificate.notes
+    assert "3 groups share the risk of a broken promise" in notes[0]
+    assert "pooled threshold without one: rare." in notes[1]
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", [{"frr": 0.1}, {"risk": 0.1}, {"trr": 0.6}])
 def test_promises_of_groups_hold_together(target, rng):

@@ -294,9 +294,7 @@ def test_a_target_of_somebody_else_works(p, monkeypatch):
     def cut(rows, value, _terms):
         return Cut(score=rows.of_kind("all").kth(max(1, int(value * len(rows))))[1])
 
-    share = Target(
-        "share", "{}%", "Some.", Rule("A quantile.", cut), promised=False
-    )
+    share = Target("share", "{}%", "Some.", Rule("A quantile.", cut), promised=False)
     monkeypatch.setitem(TARGETS, "share", share)
     gate = td.calibrate(p, score="auto", target={"share": 0.8})
     assert gate.score_name == "tuned"

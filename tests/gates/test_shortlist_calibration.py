@@ -453,6 +453,7 @@ def test_the_same_rows_in_batches_give_the_same_lists(name, digits):
 
 
 @pytest.mark.parametrize("name", BY_RANK)
+@pytest.mark.sampled(2)
 def test_ranges_of_scores_are_never_less_careful(name, monkeypatch):
     """Of many rows some are counted as less conforming, and none is left out."""
     monkeypatch.setattr(shortlist_calibration, "CELLS", 1 << 13)

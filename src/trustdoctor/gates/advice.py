@@ -115,7 +115,7 @@ def advise(
     >>> from trustdoctor.gates.request import make_requests
     >>> rows = Rows(np.arange(100.0), np.arange(100) >= 95)
     >>> advise(rows, make_requests(risk=0.01))
-    'Tried on these rows, so optimistic: --risk 0.024 would accept 95% of them.'
+    'Tried on these rows, so optimistic: --risk 0.025 would accept 95% of them.'
     """
     request = requests[-1]
     # Groups share the level by Bonferroni's inequality, as in their calibration.

@@ -30,12 +30,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln
 
 from trustdoctor.arrays import Array
 from trustdoctor.gates.rules import as_fraction, binomial_cdf, binomial_cdfs
 
-MOST_ROWS_TESTED = 5000
+MOST_ROWS_TESTED = 2000
 """Beyond as many rows two sequences of tests take over, which are as good there."""
 
 FEWEST_FOR_SEQUENCE = 200
@@ -47,8 +46,8 @@ SEQUENCE_SHARE = 0.8
 SEQUENCE_START = 0.3
 """The coverage at which it starts."""
 
-_HALVINGS = 12
-"""Of the interval that holds the boundary's level."""
+_HALVINGS = 8
+"""Of the interval that holds the boundary's level: to two percent of it."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +95,12 @@ def find_boundary(n: int, risk: float, delta: float) -> Boundary:
     """
     sequence_level = SEQUENCE_SHARE * delta if n >= FEWEST_FOR_SEQUENCE else 0.0
     # The probability is a step function of the level, so halving finds a level that is
-    # valid, and about the largest one. The lower end always is: n levels of delta / n.
-    low, high = delta / n, delta
-    if sequence_level:
-        low = (delta - sequence_level) / n
+    # valid, and about the largest one. The lower end always is: n tests at an n-th of
+    # what the sequence leaves. A 32nd mostly is, too, and then is where to start.
+    spare = delta - sequence_level
+    low, high = spare / n, delta
+    if n > 32 and _pass_probability(n, risk, spare / 32, sequence_level) <= delta:
+        low = spare / 32
     for _ in range(_HALVINGS):
         middle = math.sqrt(low * high)
         if _pass_probability(n, risk, middle, sequence_level) <= delta:
@@ -227,6 +228,8 @@ def _before(escapes: Array, rows: int, risk: float) -> Array:
 @lru_cache(maxsize=4096)
 def _binomial(rows: int, risk: float, size: int) -> Array:
     """Return the probabilities of 0, 1, ... errors among rows, at most `size`."""
+    from scipy.special import gammaln
+
     errors = np.arange(min(rows + 1, max(size, 1)))
     logs = gammaln(rows + 1) - gammaln(errors + 1) - gammaln(rows - errors + 1)
     logs = logs + errors * math.log(risk) + (rows - errors) * math.log1p(-risk)

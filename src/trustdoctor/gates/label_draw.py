@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
-from scipy import special
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
@@ -520,6 +519,8 @@ def _expected_correct(pool: Predictions, accuracy: float | None) -> Array | None
     confidence = np.clip(np.asarray(pool.confidence, np.float64), 1e-6, 1 - 1e-6)
     if accuracy is None:
         return confidence
+    from scipy import special
+
     odds, low, high = special.logit(confidence), -20.0, 20.0
     if not 0 < accuracy < 1:
         message = f"expected accuracy between 0 and 1, got {accuracy!r}."

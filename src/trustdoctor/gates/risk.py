@@ -2,7 +2,7 @@
 
 The p-value of a threshold that accepts k rows, e of them wrong, is
 P[Bin(k, risk) <= e]: the probability of e errors or fewer if the risk there were the
-target's. Up to 5,000 rows all thresholds are tested at once, at the level that the
+target's. Up to 2,000 rows all thresholds are tested at once, at the level that the
 exact boundary allows (`boundary`); beyond, in two sequences. A threshold whose risk is
 too high passes with probability delta at most.
 
@@ -76,7 +76,7 @@ def risk_cut(sample: Sample, risk: float, *, mode: Mode, delta: float) -> Cut:
     """Accept rows of which at most a share `risk` is wrong, as many as can be shown.
 
     With confidence: by the exact boundary for all thresholds at once, with a sequence
-    of tests beside it from 200 rows on; beyond 5,000 rows by two sequences. In
+    of tests beside it from 200 rows on; beyond 2,000 rows by two sequences. In
     expectation: see `average_risk_cut`.
     """
     if mode == "expectation":

@@ -476,7 +476,7 @@ register_target(
         "At most this share of the accepted predictions is wrong.",
         Rule(
             "Every threshold is tested with an exact binomial test, at a level that "
-            "allows for all of them (up to 5,000 rows; beyond, at rising coverage in "
+            "allows for all of them (up to 2,000 rows; beyond, at rising coverage in "
             "two sequences).",
             _risk,
             "The last threshold at which one more error among one more row would keep "

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
@@ -178,6 +177,8 @@ def finite_logits(predictions: Predictions) -> Array:
 
 def log_probs(predictions: Predictions) -> Array:
     """Return the logarithms of probabilities that can be averaged, (n, C)."""
+    from scipy import special
+
     # In C order, so that the memory layout of the logits cannot change the last bit
     # of a sum over classes.
     logits = np.ascontiguousarray(finite_logits(predictions))
