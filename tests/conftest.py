@@ -1,4 +1,3 @@
-import importlib.util
 import os
 import resource
 import shutil
@@ -8,6 +7,7 @@ from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
+from benchmark_scripts import load_benchmark
 from hypothesis import settings
 
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)
@@ -38,19 +38,7 @@ def root():
 @pytest.fixture(scope="session")
 def benchmark_of():
     """A script of benchmarks/, by its name."""
-
-    def load(name):
-        path = ROOT / "benchmarks" / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(f"benchmark_{name}", path)
-        module = importlib.util.module_from_spec(spec)
-        sys.path.insert(0, str(path.parent))  # as where it is run as a script
-        try:
-            spec.loader.exec_module(module)
-        finally:
-            sys.path.remove(str(path.parent))
-        return module
-
-    return load
+    return load_benchmark
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,7 @@ SHARE = Target(
     "toy_share",
     "the least doubtful {}% accepted",
     "Accept this share of the rows.",
-    {"": Rule("The threshold is a quantile of the scores.", keep_half)},
+    Rule("The threshold is a quantile of the scores.", keep_half),
     fraction=lambda c: (c.n_accepted, c.n),
     at_least=True,
     needs_labels=False,

@@ -73,6 +73,7 @@ def check(grid, score, decide):
 
 @pytest.mark.parametrize("kernel", ["numpy", *_native.ISAS])
 @pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.sampled(3)
 def test_kernels(grid, kernel, monkeypatch):
     if kernel not in ("numpy", *_native.instruction_sets()):
         pytest.skip(f"this processor has no {kernel}")
@@ -142,6 +143,7 @@ def test_streamed(suffix, grid, score, tmp_path):
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.sampled(2)
 def test_calibrated_from_sketches(grid, kind):
     """Counted in parts, and in single precision: the gate decides the same."""
     for score in SCORES:

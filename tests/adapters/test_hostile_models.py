@@ -68,6 +68,7 @@ def change(folder, name, **fields):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
+@pytest.mark.sampled(2)
 def test_configurations_that_mislead_are_refused(fields, why, folder, capfd):
     change(folder, "config.json", **fields)
     with pytest.raises(FileError, match=why) as refused:

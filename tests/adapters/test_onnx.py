@@ -59,6 +59,7 @@ def agree(doubt, accepted, expected, threshold, *, within=1e-5):
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])
 @pytest.mark.parametrize("score", logit_scores())
+@pytest.mark.sampled(3)
 def test_every_score_is_the_librarys(score, opset, tmp_path, rng):
     x = rng.normal(size=(300, 4)).astype(np.float32)
     x[:20] *= 500  # gaps of a thousand

@@ -71,6 +71,7 @@ def by_hand(z, method, threshold):
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])
 @pytest.mark.parametrize("classes", [3, 7, 1000])
 @pytest.mark.parametrize("method", ["lac", "aps", "raps"])
+@pytest.mark.sampled(3)
 def test_lists_are_those_of_the_definitions(method, classes, opset, tmp_path, rng):
     z = (3 * rng.normal(size=(200, classes))).astype(np.float32)
     z[:20] *= 50

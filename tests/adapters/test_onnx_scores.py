@@ -93,6 +93,7 @@ def check(score, z, path, within):
 @pytest.mark.parametrize("classes", [2, 40])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.sampled(3)
 def test_scores_with_parameters(name, kind, classes, tmp_path, rng):
     score = find_logit_score(name)
     expected = check(score, awkward(classes, kind, rng), tmp_path, KINDS[kind])

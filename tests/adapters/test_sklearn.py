@@ -421,9 +421,9 @@ def test_a_target_that_was_registered_sets_the_gate(rows):
     x, _, y, _ = rows
     share = gates.Target(
         "toy", "{}% accepted", "Accept a share.",
-        {"": gates.Rule("A quantile.", lambda rows, value, _: gates.Cut(
+        gates.Rule("A quantile.", lambda rows, value, _: gates.Cut(
             score=rows.of_kind("all").kth(int(value * len(rows)))[1]
-        ))},
+        )),
         promised=False,
     )  # fmt: skip
     td.register_target(share)

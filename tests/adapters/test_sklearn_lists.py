@@ -55,6 +55,7 @@ def test_scikit_learns_own_checks_pass():
     "shortlist", [0.8, {"level": 0.8, "method": "aps", "max_size": 4}]
 )
 @pytest.mark.parametrize("name", gates.TARGETS)
+@pytest.mark.sampled(3)
 def test_every_target_lists_as_calibrate_does(name, shortlist, rows, fitted):
     """The same rows set both where the threshold is next to an order statistic."""
     _, new, _, new_y = rows

@@ -99,6 +99,7 @@ def test_screen(place, rows, run, tmp_path):
         assert (screened["accepted"] == expected.accepted).all()
 
 
+@pytest.mark.sampled(2)
 def test_check(place, rows, run, tmp_path):
     gate, state = td.calibrate(rows, frr=0.1), tmp_path / "state.json"
     gate.save(tmp_path / "gate.json")
@@ -113,6 +114,7 @@ def test_check(place, rows, run, tmp_path):
             assert loaded.tests[name].evidence == test.evidence
 
 
+@pytest.mark.sampled(2)
 def test_compare(place, rows, run, tmp_path):
     completed = run("compare", place, "--json", tmp_path / "c.json", "--quiet")
     assert completed.returncode == 0, completed.stderr

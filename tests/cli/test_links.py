@@ -48,6 +48,7 @@ SCREEN = (*SCREEN, "-o", "out")
 
 @pytest.mark.parametrize("resume", [(), ("--resume",)])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(3)
 def test_no_link_in_a_folder_of_outputs_is_followed(kind, resume, place, run):
     leads_to, code = KINDS[kind]
     link = place / "out" / "a.csv"
@@ -122,6 +123,7 @@ SINGLE = {
 
 @pytest.mark.parametrize("leads_to", ["victim.txt", "absent.txt"])
 @pytest.mark.parametrize("words", SINGLE)
+@pytest.mark.sampled(3)
 def test_no_single_output_follows_a_link(words, leads_to, place, run):
     link = place / "out" / f"link.{SINGLE[words]}"
     link.symlink_to(place / leads_to)

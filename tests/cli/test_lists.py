@@ -195,7 +195,7 @@ def test_misuse_is_refused_in_one_line(files, run):
         ((*rows, "--shortlist-method", "aps"), "Give --shortlist RATE"),
         (("other.csv", "--gate", "g.json"), "Give --shortlist RATE"),
         ((*add, "--frr", 0.1), "leave out targets"),
-        ((*add, "--mode", "expectation"), "leave out targets"),
+        ((*add, "--on-average"), "leave out targets"),
         ((*add, "--score", "msp"), "leave out targets"),
         ((*add, "-T", 2), "leave out targets"),
         ((*add, "--per-class"), "leave out targets"),

@@ -52,7 +52,10 @@ def test_clusters_are_a_column(table, run, tmp_path):
     [
         (("--clusters", "nobody"), "has no 'nobody'; it has logit_0"),
         (("--clusters", "gap"), "column 'gap' has no cluster at row 9"),
-        (("--clusters", "patient", "--no-labels"), "has no groups, clusters, mode"),
+        (
+            ("--clusters", "patient", "--no-labels"),
+            "has no groups, clusters, --on-average",
+        ),
         (("--clusters", "patient", "--seed", "-1"), "a seed of 0 or more"),
         (("--accuracy", "0.9"), "--accuracy goes with --no-labels"),
         (("--no-labels", "--accuracy", "90"), "Did you mean 0.9 or 90%?"),

@@ -65,6 +65,7 @@ def late(place, run, *more):
 
 @pytest.mark.parametrize("separator", [",", ";"])
 @pytest.mark.parametrize("spelling", SPELLED)
+@pytest.mark.sampled(2)
 def test_labels_are_those_of_the_classes_however_they_are_spelled(
     spelling, separator, place, run
 ):

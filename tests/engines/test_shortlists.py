@@ -187,6 +187,7 @@ def test_rows_of_no_file_have_types(gate, tmp_path):
     ],
     ids=str,
 )
+@pytest.mark.sampled(3)
 def test_counts_of_lists_that_cannot_be_are_refused(lists, gate, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()

@@ -18,6 +18,12 @@ def answers(seed, noise=2.0, n=800, classes=5):
 
 MODELS = {"a": answers(1), "b": answers(2, 3.0), "c": answers(3, 1.0, n=600)}
 SCORES = ["alpha", "msp", "energy", "rel_u"]
+TWINS = ("beta", "msp")  # one is a rising function of the other
+
+
+def rounded(predictions):
+    """The same answers with logits of one digit."""
+    return td.Predictions.from_logits(predictions.logits.round(1), predictions.labels)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +54,28 @@ def test_ranks_are_those_of_scipy(result):
         assert [score.rank for score in results.values()] == expected.tolist()
     ranks = [result.mean_rank(name) for name in result.scores]
     assert ranks == sorted(ranks)
+
+
+def test_scores_that_rank_alike_share_their_rank():
+    """Rounding splits ties of beta, or of msp, and must not tell them apart."""
+    rng = np.random.default_rng(0)
+    votes = rng.integers(0, 6, (3000, 10)) + 6 * np.eye(10)[rng.integers(0, 10, 3000)]
+    shares = votes / votes.sum(1, keepdims=True)
+    right = rng.random(3000) < shares.max(1)
+    labels = np.where(right, shares.argmax(1), 0)
+    forest = td.Predictions.from_probs(shares, labels)
+    areas = {name: td.auroc(td.SCORES[name](forest), forest.errors) for name in TWINS}
+    assert abs(areas["beta"] - areas["msp"]) > 1e-6  # the test is of something
+    models = {"forest": forest, "net": MODELS["a"], "rounded": rounded(MODELS["b"])}
+    result = td.benchmark(models, scores=["alpha", *TWINS, "entropy"], splits=3)
+    for results in result.models.values():
+        beta, msp = (results[name] for name in TWINS)
+        assert beta.rank == msp.rank
+        assert beta.values == pytest.approx(msp.values, rel=1e-12)
+        assert set(beta.differences.values()) == {td.Estimate(0.0, 0.0, 0.0)}
+        # Two scores that tie share the mean of two neighbouring places.
+        assert sorted(r.rank for r in results.values()).count(beta.rank) >= 2
+    assert result.mean_rank("beta") == result.mean_rank("msp")
 
 
 def test_intervals_over_models_are_students(result):
@@ -131,3 +159,45 @@ def test_rows_without_an_error_are_refused():
     right = td.Predictions.from_logits(z, z.argmax(1))
     with pytest.raises(UndefinedMetricError, match="right and wrong rows in each part"):
         td.benchmark({"right": right}, scores=["alpha"])
+
+
+def with_features(seed, n=600, classes=4):
+    """Rows of a small network with features, and 150 that belong to no class."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    features = 2 * np.eye(classes)[labels] + rng.normal(size=(n, classes))
+    inside = td.Predictions.from_logits(2 * features, labels, features=features)
+    alien = 4 + rng.normal(size=(150, classes))
+    return inside, td.Predictions.from_logits(2 * alien, features=alien)
+
+
+def test_rows_of_no_class_are_judged_and_not_learnt_from():
+    pairs = [with_features(seed) for seed in (0, 1)]
+    models = {name: p.with_outside(o) for name, (p, o) in zip("ab", pairs, strict=True)}
+    result = td.benchmark(models, splits=2, seed=3)
+    assert {"mahalanobis", "trust_score", "knn", "sirc", "rel_u"} <= set(result.scores)
+    assert result.rows == {
+        name: (750, int(p.errors.sum())) for name, p in models.items()
+    }
+    generator = np.random.default_rng(3)
+    p, values = models["a"], {"mahalanobis": [], "trust_score": []}
+    for _ in range(2):
+        fit, judge = np.split(generator.permutation(750), [375])
+        assert p[fit].outside.any()
+        for name, measured in values.items():
+            fitted = td.SCORES[name].fit(p[fit[~p.outside[fit]]])
+            measured.append(td.auroc(fitted(p[judge]), p.errors[judge]))
+    for name, measured in values.items():
+        assert result.models["a"][name].values["auroc"] == pytest.approx(
+            np.mean(measured)
+        )
+        assert np.mean(measured) > 0.7
+
+
+@pytest.mark.parametrize("name", ["mahalanobis", "trust_score"])
+def test_scores_of_classes_ignore_rows_of_no_class(name):
+    inside, outside = with_features(2)
+    mixed = inside.with_outside(outside)
+    alone, among = (td.SCORES[name].fit(rows) for rows in (inside, mixed))
+    assert among.digest == alone.digest
+    assert np.array_equal(among(mixed), alone(mixed))

@@ -93,6 +93,7 @@ def test_the_models_predictions_are_worth_a_look():
 
 @pytest.mark.parametrize("form", ["alone", "folder", "pattern"])
 @every_kind
+@pytest.mark.sampled(3)
 def test_every_kind_is_read_as_the_plain_file(kind, form, plain, tmp_path):
     predictions = td.read(place(kind, form, tmp_path), **kind.options)
     expected = td.read(plain(kind))

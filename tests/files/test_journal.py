@@ -145,6 +145,7 @@ def test_processes_that_share_a_folder_keep_what_the_others_noted(folder):
     ],
     ids=str,
 )
+@pytest.mark.sampled(3)
 def test_a_tampered_journal_is_refused(entry, folder):
     run(folder)
     path = folder / "out" / JOURNAL

@@ -92,6 +92,7 @@ def likely(p):
         *(("the first", kind) for kind in ("Arrow", "CSV", "NPZ")),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_stretch_of_likely_rows_is_taken(stretch, kind, batches, run, tmp_path):
     table = rows(STRETCHES[stretch])
     z, labels = table.drop("label").to_numpy(), table["label"].to_numpy()
@@ -121,6 +122,7 @@ def test_a_stretch_of_likely_rows_is_taken(stretch, kind, batches, run, tmp_path
 
 
 @pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.sampled(2)
 def test_likely_rows_alone_are_refused_by_all_alike(kind, run, tmp_path):
     path = WRITERS[kind](rows(slice(None)), tmp_path)
     source, messages = find_source(path), set()

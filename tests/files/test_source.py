@@ -79,6 +79,7 @@ ARRAYS = {
 
 @pytest.mark.parametrize("save", ["savez", "savez_compressed", "npy", "folder"])
 @pytest.mark.parametrize("kind", ARRAYS)
+@pytest.mark.sampled(3)
 def test_arrays_are_read_in_batches(tmp_path, save, kind):
     rng, n = np.random.default_rng(0), BATCH + 1000
     z = ARRAYS[kind](rng.normal(size=(n, 3)).astype(np.float32))

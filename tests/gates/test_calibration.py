@@ -181,7 +181,7 @@ def test_few_rows_get_a_plain_answer():
         assert gate.state == state
 
 
-@pytest.mark.parametrize("n", [5000, 6000])
+@pytest.mark.parametrize("n", [1000, 6000])
 @pytest.mark.parametrize("seed", range(4))
 def test_an_unreachable_risk_is_reported(n, seed):
     """A useless score: no number of rows would help."""
@@ -245,7 +245,7 @@ def test_certain_errors_make_reject_all(rng):
         ({"frr": 0}, "between 0 and 1"),
         ({"cost": 0.5}, "cost"),
         ({"risk": 0.1, "coverage": 0.5, "mode": "expectation"}, "no rule"),
-        ({"cost": 5, "mode": "confidence"}, "leave mode out"),
+        ({"cost": 5, "mode": "confidence"}, "leave mode"),
         ({"frr": 0.1, "mode": "hope"}, "mode"),
         ({"frr": 0.1, "trr": 0.9, "mode": "expectation"}, "no rule"),
         ({"frr": "0.1"}, "number"),

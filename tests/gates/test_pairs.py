@@ -98,22 +98,22 @@ def test_a_risk_and_a_coverage_that_exclude_each_other_are_refused(rng):
 
 def test_risk_and_trr_share_a_threshold_that_passed_a_test():
     """Risk is low from the middle on, where TRR does not reach."""
-    scores = np.arange(4000.0)
-    errors = ((scores % 10 == 3) & (scores < 600)) | (scores > 3800)
+    scores = np.arange(2000.0)
+    errors = ((scores % 10 == 3) & (scores < 300)) | (scores > 1900)
     first = {}  # rows at which a threshold first passes, alone and with half the level
     for delta in (0.1, 0.05):
-        p_values = binom.cdf(np.cumsum(errors), np.arange(1, 4001), 0.08)
-        level = find_boundary(4000, 0.08, delta).level
+        p_values = binom.cdf(np.cumsum(errors), np.arange(1, 2001), 0.1)
+        level = find_boundary(2000, 0.1, delta).level
         first[delta] = int(np.flatnonzero(p_values <= level)[0]) + 1
-    assert 600 < first[0.1] < first[0.05] < 1200  # before the sequence starts
-    alone = td.calibrate_scores(scores, errors, risk=0.08).certificate
+    assert 300 < first[0.1] < first[0.05] < 600  # before the sequence starts
+    alone = td.calibrate_scores(scores, errors, risk=0.1).certificate
     assert alone.passed[0].accepted == first[0.1]
-    gate = td.calibrate_scores(scores, errors, risk=0.08, trr=0.98)
+    gate = td.calibrate_scores(scores, errors, risk=0.1, trr=0.9)
     assert not gate.certificate.guarantee
     least = first[0.05] - 0.5
-    assert f"risk needs at least {least} (TRR 76.8%" in gate.certificate.trivial
-    assert "TRR at most 12.5" in gate.certificate.trivial
-    gate = td.calibrate_scores(scores, errors, risk=0.08, trr=0.6)
+    assert f"risk needs at least {least} (TRR 76.7%" in gate.certificate.trivial
+    assert "TRR at most 72.5" in gate.certificate.trivial
+    gate = td.calibrate_scores(scores, errors, risk=0.1, trr=0.6)
     assert gate.certificate.feasible[0] == least
 
 

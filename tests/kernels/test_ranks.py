@@ -89,6 +89,7 @@ def test_values_are_split_in_their_order(dtype, share, step, rng):
 @pytest.mark.parametrize(
     ("n", "m"), [(0, 3), (3, 0), (1, 1), (500, 7), (7, 500), (999, 1000)]
 )
+@pytest.mark.sampled(3)
 def test_values_are_placed_as_by_counting_all_pairs(dtype, kind, n, m, rng):
     with np.errstate(over="ignore"):
         first, second = (np.sort(draw(kind, k, rng).astype(dtype)) for k in (n, m))

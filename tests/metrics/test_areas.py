@@ -142,6 +142,7 @@ def test_of_many_rows_the_interval_is_delongs(rng):
 
 @names
 @given(data=samples())
+@pytest.mark.sampled(2)
 def test_intervals_hold_the_value_and_have_a_width(name, data):
     c = counts(*data)
     value = float(METRICS[name](c))
@@ -167,6 +168,7 @@ def test_a_perfect_auroc_of_few_errors_is_as_uncertain_as_a_share(n_errors):
 
 
 @pytest.mark.parametrize("n_errors", [1, 2, 3, 5, 20, 40])
+@pytest.mark.sampled(2)
 def test_auroc_intervals_cover_with_few_errors(n_errors):
     true = stats.norm.cdf(2.5 / np.sqrt(2))
     errors = np.arange(300 + n_errors) < n_errors

@@ -218,6 +218,7 @@ def test_the_last_passing_of_many_thresholds_is_found(rng):
 @pytest.mark.parametrize("name", CURVE_POINTS)
 @pytest.mark.parametrize("at", [Points(), Points(0.5, 0.5, 0.5, 0.2)])
 @given(data=samples())
+@pytest.mark.sampled(2)
 def test_intervals_hold_the_value_and_have_a_width(name, at, data):
     c = counts(*data)
     value = float(RANK_METRICS[name](c, at))

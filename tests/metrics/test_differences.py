@@ -160,6 +160,7 @@ def test_two_perfect_scores_may_differ(name, n_errors):
 
 
 @pytest.mark.parametrize("n_errors", [2, 3, 10, 30])
+@pytest.mark.sampled(2)
 def test_few_errors_seldom_make_a_difference_where_there_is_none(n_errors):
     errors = np.arange(300 + n_errors) < n_errors
     claims = {"auroc": 0, "frr_at_trr": 0}

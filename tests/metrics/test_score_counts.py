@@ -79,6 +79,7 @@ CURVES = {
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 @given(data=samples())
+@pytest.mark.sampled(3)
 def test_counts_give_what_scores_and_errors_give(metric, dtype, data):
     scores, errors = data[0].astype(dtype), data[1]
     c = td.counts(scores, errors)

@@ -43,6 +43,7 @@ def place(tmp_path, run):
         "cascade small.csv OTHER --names a,b --costs 0,1,9 --risk 0.4 -o new.json",
     ],
 )
+@pytest.mark.sampled(3)
 def test_one_file_as_two_stages_is_refused(words, other, place, run):
     before = sorted(place.iterdir())
     process = run(*words.replace("OTHER", other).split(), cwd=place)

@@ -349,6 +349,37 @@ def test_a_scikit_learn_model_with_a_function():
         same(cascade.screen([tree, predictions[1]], **options), full)
 
 
+def test_classes_that_a_scikit_learn_model_numbers_stay_numbers():
+    """It declares 0, 1, 2, which are the labels that people count with."""
+    from sklearn.tree import DecisionTreeClassifier
+
+    classes = fixed(ROWS).argmax(1)
+    shallow, deep = (
+        DecisionTreeClassifier(max_depth=depth, random_state=0).fit(ROWS, classes)
+        for depth in (2, 6)
+    )
+    assert shallow.classes_.tolist() == [0, 1, 2]
+    predictions = [
+        Predictions.from_probs(t.predict_proba(ROWS)) for t in (shallow, deep)
+    ]
+    cascade = middle(predictions, combine="own")
+    decisions = cascade.screen([shallow, deep], data=ROWS)
+    assert decisions.predicted.dtype.kind == "i"
+    assert np.array_equal(decisions.predicted, cascade.screen(predictions).predicted)
+    stopped_first = decisions.passes == 1
+    assert np.array_equal(
+        decisions.predicted,
+        np.where(stopped_first, shallow.predict(ROWS), deep.predict(ROWS)),
+    )
+    assert (decisions.predicted == classes).mean() > 0.5
+    names = np.array(["x", "y", "z"], object)[classes]
+    named = [
+        DecisionTreeClassifier(max_depth=depth, random_state=0).fit(ROWS, names)
+        for depth in (2, 6)
+    ]
+    assert set(cascade.screen(named, data=ROWS).predicted) <= {"x", "y", "z"}
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_networks_are_asked_in_eval_mode_and_left_as_they_were(tmp_path):
     import torch

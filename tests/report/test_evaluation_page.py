@@ -379,8 +379,11 @@ def test_mismatched_arguments_are_refused(evaluation):
             evaluation.to_html(**{name: 5})
     with pytest.raises(InputError, match="colour"):
         evaluation.to_html(colour="red")
-    with pytest.raises(InputError, match="no predictions"):
-        replace(evaluation, predictions=None).to_html()
+    of_scores = replace(evaluation, predictions=None)
+    with pytest.raises(InputError, match="is of scores alone"):
+        of_scores.to_html()
+    with pytest.raises(InputError, match="no predictions, as it was streamed"):
+        replace(of_scores, streamed=True).to_html()
 
 
 def test_the_command_writes_the_page(rows, run, tmp_path):

@@ -38,6 +38,7 @@ def breaking(law):
 
 @obeying("permutation")
 @given(z=logits, t=temperatures, seed=st.integers(0, 99))
+@pytest.mark.sampled(3)
 def test_permuting_classes_changes_nothing(score, z, t, seed):
     order = np.random.default_rng(seed).permutation(z.shape[1])
     close(score.function(z[:, order], temperature=t), score.function(z, temperature=t))
@@ -45,6 +46,7 @@ def test_permuting_classes_changes_nothing(score, z, t, seed):
 
 @obeying("shift")
 @given(z=logits, t=temperatures, shift=st.integers(-500, 500))
+@pytest.mark.sampled(2)
 def test_adding_a_constant_to_a_row_changes_nothing(score, z, t, shift):
     z = np.round(z)  # so that the sum itself does not round
     close(score.function(z + shift, temperature=t), score.function(z, temperature=t))
@@ -58,6 +60,7 @@ def test_a_declared_exception_to_shift_is_real(score, rng):
 
 @obeying("direction")
 @given(z=logits, t=temperatures, step=st.floats(0, 50))
+@pytest.mark.sampled(2)
 def test_raising_the_top_logit_never_raises_the_doubt(score, z, t, step):
     raised = z.copy()
     raised[np.arange(len(z)), z.argmax(1)] += step
@@ -76,6 +79,7 @@ def test_gen_over_few_classes_does_not_obey_direction():
 
 @scores
 @given(z=logits, t=temperatures)
+@pytest.mark.sampled(3)
 def test_numpy_and_torch_agree(score, z, t):
     ours = score.function(torch.tensor(z), temperature=t)
     assert ours.dtype == torch.float64

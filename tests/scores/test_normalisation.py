@@ -120,6 +120,7 @@ def test_values_meet_mpmath(classes, dtype, rng):
 
 @dtypes
 @pytest.mark.parametrize("p", [1, 2, 7.3])
+@pytest.mark.sampled(2)
 def test_values_of_many_classes_meet_mpmath(p, dtype, rng):
     names = ("plain", "far from 0", "one above", "one far above", "one far below")
     every = cases(1000, dtype, rng)
@@ -213,6 +214,7 @@ ROWS = {
 
 @functions
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+@pytest.mark.sampled(3)
 def test_gradients_are_never_nan(score, row):
     for p in (1, 1.5, 2, 3, 6, 40):
         for dtype in (torch.float32, torch.float64):
@@ -340,6 +342,7 @@ def table(rows, tmp_path_factory):
 
 
 @refused
+@pytest.mark.sampled(3)
 def test_a_name_that_makes_no_sense_is_refused_everywhere(
     name, reason, rows, table, run
 ):

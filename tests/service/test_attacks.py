@@ -150,6 +150,7 @@ def test_cookies_are_not_to_be_forged_nor_read_by_scripts_nor_sent_by_others(gua
     ],
 )
 @pytest.mark.parametrize("path", [DECIDE, "/v1/labels", "/login"])
+@pytest.mark.sampled(3)
 def test_pages_of_others_reach_nothing(path, headers, status, service):
     before = stored(service)
     refused(service.ask("POST", path, ROW, headers), status)

@@ -87,6 +87,7 @@ def test_commands_read_it(serve, run, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["probs", "topk", "confidence", "doubt"])
+@pytest.mark.sampled(2)
 def test_other_kinds(serve, kind, run, tmp_path):
     rows = draw_rows(300, 5)
     probs = np.exp(rows.logits) / np.exp(rows.logits).sum(1, keepdims=True)

@@ -183,8 +183,9 @@ def test_of_two_targets_the_first_that_is_listed_counts(rng):
         ({"coverage": 0.6, "risk": 0.1}, {"risk": 0.1}),
     ):
         assert section_for(pair, base, wrong) == section_for(first, base, wrong)
-    score = td.tune(rows(), frr=0.1, trr=0.9)
-    assert score.target == "frr 0.1, trr 0.9"
+        assert td.tune(rows(), **pair) == td.tune(rows(), **first)
+    assert td.tune(rows(), frr=0.1, trr=0.9).target == "trr 0.9"
+    assert td.tune(rows(), coverage=0.6, risk=0.1).target == "risk 0.1"
 
 
 @pytest.mark.parametrize("target", [None, {"trr": 0.9}, {"frr": 0.1}], ids=str)
@@ -220,6 +221,7 @@ TIED = [None, {"trr": 0.9}, {"coverage": 0.7}, {"risk": 0.1}, {"cost": 5}, {"frr
 
 
 @pytest.mark.parametrize("target", TIED, ids=str)
+@pytest.mark.sampled(2)
 def test_the_order_of_rows_that_tie_does_not_matter(target, rng):
     """A forest of ten trees has few answers."""
     votes = rng.multinomial(10, [0.6, 0.2, 0.2], size=600) / 10

@@ -346,6 +346,7 @@ FIELDS = {
 @pytest.mark.parametrize(
     ("name", "value"), [(name, v) for name, values in FIELDS.items() for v in values]
 )
+@pytest.mark.sampled(3)
 def test_fields_that_cannot_be_are_refused(score, name, value, tmp_path, rng):
     score.save(tmp_path / "s.safetensors")
     with safe_open(tmp_path / "s.safetensors", "np") as file:
@@ -366,6 +367,7 @@ def test_fields_that_cannot_be_are_refused(score, name, value, tmp_path, rng):
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.sampled(2)
 def test_two_classes_have_one_ranking(target):
     for seed in range(10):
         rng = np.random.default_rng(seed)
@@ -379,6 +381,7 @@ def test_two_classes_have_one_ranking(target):
 
 @pytest.mark.filterwarnings("ignore::trustdoctor.errors.OddLabelsWarning")
 @pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.sampled(2)
 def test_probabilities_of_two_classes_have_one_ranking_whatever_the_errors(target):
     for seed in range(10):
         rng = np.random.default_rng(seed)
@@ -410,6 +413,7 @@ def test_where_softmax_response_is_best_little_is_lost():
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.sampled(2)
 def test_a_length_that_is_noise_is_taken_out(target):
     for seed in range(5):
         rng = np.random.default_rng(seed)

@@ -89,6 +89,7 @@ def expectation(null, rates, nulls=None):
 
 
 @pytest.mark.parametrize("edge", [0.001, 0.05, 0.5, 0.9])
+@pytest.mark.sampled(2)
 def test_at_the_edge_the_mean_evidence_is_1(edge):
     assert expectation((0.0, edge), [edge] * 8) == pytest.approx(1, abs=1e-9)
     assert expectation((edge, 1.0), [edge] * 8) == pytest.approx(1, abs=1e-9)
@@ -168,6 +169,7 @@ def test_what_cannot_be_is_evidence_beyond_doubt():
     "null", [(0.0, 0.05), (0.9, 1.0), (0.2, 0.4), (0.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
 )
 @pytest.mark.parametrize("rate", [0.0, 0.03, 0.3, 1.0])
+@pytest.mark.sampled(3)
 def test_rows_added_at_once_are_rows_added_one_by_one(null, rate):
     """Also after an alarm, at another null, and for rows that say nothing."""
     rng, slow, fast = np.random.default_rng(0), Bet(*null), Bet(*null)

@@ -95,6 +95,7 @@ def test_the_nulls_of_risk_and_joint():
 
 
 @pytest.mark.parametrize("null", [(0.0, 0.05), (0.9, 1.0), (0.2, 0.4), (0.0, 1.0)])
+@pytest.mark.sampled(2)
 def test_rows_added_at_once_are_rows_added_one_by_one(null):
     rng = np.random.default_rng(0)
     slow, fast = Bet(*null), Bet(*null)
@@ -115,6 +116,7 @@ def test_rows_added_at_once_are_rows_added_one_by_one(null):
 @pytest.mark.parametrize(
     "target", [{"frr": 0.1}, {"trr": 0.8}, {"risk": 0.05}, {"joint": 0.04}], ids=str
 )
+@pytest.mark.sampled(2)
 def test_rows_that_are_followed_count_as_updates_do(target):
     gate, rng = calibrated(**target), np.random.default_rng(0)
     followed = gate.watch(review=AUDIT, label_noise=0.03)
@@ -170,6 +172,7 @@ def test_rows_without_a_label_count_in_the_promises_favour(target):
 @pytest.mark.parametrize(
     "target", [{"frr": 0.1}, {"trr": 0.8}, {"risk": 0.05}, {"joint": 0.04}], ids=str
 )
+@pytest.mark.sampled(2)
 def test_wrong_labels_at_the_edge_do_not_alarm(target):
     """Streams with wrong labels, with and without `label_noise`; none is missing."""
     gate, (name, value) = calibrated(**target), *target.items()

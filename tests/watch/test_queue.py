@@ -45,6 +45,7 @@ def drawn(watch, stream, has_label=lambda _: True):
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25)
 @given(data=st.data(), stream=STREAMS, review=REVIEWS)
+@pytest.mark.sampled(2)
 def test_late_labels_in_any_order_are_labels_at_once(name, data, stream, review):
     at_once = drawn(GATES[name].watch(review=review), stream)
     late = drawn(GATES[name].watch(review=review), stream, lambda _: False)

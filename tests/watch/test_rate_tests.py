@@ -163,8 +163,8 @@ def plugin():
             "toy",
             "at most {}%, as a toy",
             "A toy.",
-            {"": Rule("A quantile.", lambda rows, *_: Cut(score=rows.of_kind("all").kth(
-                int(0.8 * len(rows)))[1]))},
+            Rule("A quantile.", lambda rows, *_: Cut(score=rows.of_kind("all").kth(
+                int(0.8 * len(rows)))[1])),
             fraction=fraction,
             **options,
         )  # fmt: skip

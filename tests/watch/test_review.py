@@ -68,6 +68,7 @@ def test_the_null_is_the_rate_among_the_rows_reviewed(name, rates):
 
 @pytest.mark.parametrize("rates", RATES, ids=str)
 @pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.sampled(2)
 def test_at_the_edge_known_rates_alarm_at_most_at_the_level(target, rates):
     """40 streams of 10 batches; rates change in each second one."""
     (name,), (value,) = target, target.values()

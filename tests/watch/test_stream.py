@@ -219,6 +219,7 @@ def require_same_after(ours, theirs, last):
 
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.sampled(3)
 def test_labels_that_come_at_once_give_the_same_peaks(name, seed):
     """Of groups the mean is looked at after every row of any group."""
     gate = GATES[name]

@@ -80,6 +80,7 @@ def test_the_levels_of_all_windows_add_up():
     ],
     ids=["constant", "slow", "jump", "waves"],
 )
+@pytest.mark.sampled(2)
 def test_windows_cover_their_means_at_all_times_under_drift(drift):
     """50 streams of 2,000 rows, looked at after every 50, windows of 500."""
     rates = drift(np.linspace(0, 1, 2000)).reshape(40, 50)

@@ -115,7 +115,7 @@ def advise(
     >>> from trustdoctor.gates.request import make_requests
     >>> rows = Rows(np.arange(100.0), np.arange(100) >= 95)
     >>> advise(rows, make_requests(risk=0.01))
-    'Tried on these rows, so optimistic: --risk 0.025 would accept 95% of them.'
+    'Tried on these rows, so optimistic: --risk 0.024 would accept 95% of them.'
     """
     request = requests[-1]
     # Groups share the level by Bonferroni's inequality, as in their calibration.
@@ -239,16 +239,20 @@ def _more_labels(calibration: Calibration) -> Iterator[str]:
     n = len(sample)
     if not (sample.labelled and request.promised and n <= MOST_PLANNED):
         return
-    if calibration.gate.groups or not 0 < sample.n_errors < n:
+    gate = calibration.gate
+    if gate.groups or gate.state == "accept-all" or not 0 < sample.n_errors < n:
         return
+    if calibration.choice is not None:  # of more labels some would choose the score
+        return
+    share = 1.0 if gate.certificate is None else gate.certificate.drawn_share
     outlooks = plan_sample(sample, request, [2 * n, 5 * n]).outlooks
     parts = []
     for outlook in outlooks:
         part = f"with {outlook.rows:,} labels {outlook.frequency} calibrations decide"
         if outlook.decides:
             part += (
-                f", and accept {outlook.median:.0%} "
-                f"[{outlook.low:.0%}, {outlook.high:.0%}]"
+                f", and accept {share * outlook.median:.0%} "
+                f"[{share * outlook.low:.0%}, {share * outlook.high:.0%}]"
             )
         parts.append(part)
     yield f"More labels, estimated from these: {'; '.join(parts)}."

@@ -35,7 +35,10 @@ from trustdoctor.arrays import Array
 from trustdoctor.gates.rules import as_fraction, binomial_cdf, binomial_cdfs
 
 MOST_ROWS_TESTED = 2000
-"""Beyond as many rows two sequences of tests take over, which are as good there."""
+"""Beyond as many rows two sequences of tests take over.
+
+They are as good there if the risk falls with the score, and take no dynamic programme.
+"""
 
 FEWEST_FOR_SEQUENCE = 200
 """From as many rows on a sequence of tests stands beside the boundary."""
@@ -46,8 +49,8 @@ SEQUENCE_SHARE = 0.8
 SEQUENCE_START = 0.3
 """The coverage at which it starts."""
 
-_HALVINGS = 8
-"""Of the interval that holds the boundary's level: to two percent of it."""
+_HALVINGS = 13
+"""Of the interval that holds the boundary's level: to a thousandth of it."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,11 @@ def find_boundary(n: int, risk: float, delta: float) -> Boundary:
     # what the sequence leaves. A 32nd mostly is, too, and then is where to start.
     spare = delta - sequence_level
     low, high = spare / n, delta
-    if n > 32 and _pass_probability(n, risk, spare / 32, sequence_level) <= delta:
+    if _pass_probability(n, risk, delta, sequence_level) <= delta:
+        low = delta
+    elif n > 32 and _pass_probability(n, risk, spare / 32, sequence_level) <= delta:
         low = spare / 32
-    for _ in range(_HALVINGS):
+    for _ in range(_HALVINGS if low < high else 0):
         middle = math.sqrt(low * high)
         if _pass_probability(n, risk, middle, sequence_level) <= delta:
             low = middle

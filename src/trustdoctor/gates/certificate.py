@@ -221,12 +221,12 @@ class Certificate(Document, frozen=True, omit_defaults=True):
         >>> print(*gate.certificate.passed_lines(), sep="\n")
         Thresholds that passed, and the p-value of a risk above the target:
             threshold  accepted  errors   p-value  at most
-                 30.5        31       0    0.0382    0.042
-                 94.5        95       0   4.5e-05    0.042
-                 95.5        96       1  0.000472    0.042
-                 96.5        97       2   0.00252    0.042
-                 97.5        98       3   0.00916    0.042
-                  inf        99       4    0.0254    0.042
+                 30.5        31       0    0.0382   0.0424
+                 94.5        95       0   4.5e-05   0.0424
+                 95.5        96       1  0.000472   0.0424
+                 96.5        97       2   0.00252   0.0424
+                 97.5        98       3   0.00916   0.0424
+                  inf        99       4    0.0254   0.0424
         """
         if not self.passed:
             return []

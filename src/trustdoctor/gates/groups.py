@@ -184,7 +184,8 @@ def cut_groups(
     promising = {
         name
         for name, sample in answered.items()
-        if not shares_level or request.can_promise(sample, len(answered))
+        if not request.promised
+        or request.can_promise(sample, len(answered) if shares_level else 1)
     }
     delta = request.delta / max(1, len(promising)) if shares_level else request.delta
     thresholds, by_chance = dict[Any, GroupThreshold](), dict[Any, int]()
@@ -229,5 +230,16 @@ def _group_notes(
         names = ", ".join(unpromised[:MOST_NAMED]) + more
         notes.append(
             f"Too few rows for a promise; pooled threshold without one: {names}."
+        )
+    rejected = [
+        str(name)
+        for name, threshold in cuts.thresholds.items()
+        if threshold.promised and threshold.state == "reject-all"
+    ]
+    if rejected:
+        more = " ..." if len(rejected) > MOST_NAMED else ""
+        names = ", ".join(rejected[:MOST_NAMED]) + more
+        notes.append(
+            f"No threshold keeps the promise, so all rows are rejected: {names}."
         )
     return notes

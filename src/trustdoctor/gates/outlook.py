@@ -328,7 +328,8 @@ def passed_by_chance(rows: Sample, cut: Cut, risk: float) -> bool:
     """
     if not cut.passed or rows.n_errors == len(rows):
         return False
-    farthest = max(cut.passed, key=lambda passed: passed.last)
+    # Of two tests that end at the same rows, the one that allows more decides.
+    farthest = max(cut.passed, key=lambda passed: (passed.last, passed.level))
     if binomial_cdf(1, farthest.last, risk) <= farthest.level:
         return False
     first_tested = max(farthest.first, least_rows(risk, farthest.level))

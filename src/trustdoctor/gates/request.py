@@ -80,23 +80,27 @@ class Request:
             raise InputError(message)
         name = next(iter(self.target))
         if self.mode is not None and not self.promised:
-            message = f"{name} promises nothing: leave mode out."
+            message = f"{name} promises nothing: leave mode (--on-average) out."
             raise InputError(message)
         if self.mode != "expectation":
             return
         if len(self.target) == 2:
             pair = " and ".join(self.target)
-            message = f"{pair} together have no rule in expectation. Leave mode out."
+            message = (
+                f"{pair} together have no rule on average. Leave mode (--on-average) "
+                "out."
+            )
             raise InputError(message)
         if not self.targets[0].in_expectation:
             message = (
-                f"there is no rule for {name} in expectation. Use mode='confidence'."
+                f"there is no rule for {name} on average. Leave mode (--on-average) "
+                "out."
             )
             raise InputError(message)
         if self.candidates > 1:
             message = (
-                "several values share the confidence, and mode='expectation' has none. "
-                "Give one value, or leave mode out."
+                "several values share the confidence, and a promise on average has "
+                "none. Give one value, or leave mode (--on-average) out."
             )
             raise InputError(message)
 

@@ -94,8 +94,11 @@ def risk_cut(sample: Sample, risk: float, *, mode: Mode, delta: float) -> Cut:
         sequence = _sequence(sample, risk, start, boundary.sequence_level)
         passed += [] if sequence is None else [sequence]
     if not passed:
-        least = max(1, int(boundary.steps[0]) if len(boundary.steps) else 1)
-        tested = [sample.accepted_by_kth(min(least, len(sample)))[:2]]
+        # Every threshold was tested, so the best one tells whether more rows help.
+        n = len(sample)
+        enough = accepted >= min(n, max(math.ceil(n / 20), 20))
+        best = np.argmin(np.where(enough, errors / accepted, np.inf))
+        tested = [(int(accepted[best]), int(errors[best]))]
         return _risk_not_proved(sample.counts, risk, tested, boundary.level)
     return _farthest_cut(sample, passed)
 

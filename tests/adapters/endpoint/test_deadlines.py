@@ -99,6 +99,7 @@ DRIPS = {
 
 
 @pytest.mark.parametrize("drip", DRIPS)
+@pytest.mark.sampled(2)
 def test_a_timeout_is_for_the_whole_call(drip):
     with Script(*DRIPS[drip], pause=SOON / 8) as server:
         refusal = refusal_of(server)

@@ -74,6 +74,7 @@ FORMULAS = [n for n, score in td.SCORES.items() if isinstance(score, td.LogitSco
 
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("score", FORMULAS)
+@pytest.mark.sampled(3)
 def test_doctor_and_sweep_agree_under_both_protocols(score, order):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))

@@ -352,6 +352,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("option", MISTAKES, ids=repr)
+@pytest.mark.sampled(3)
 def test_a_mistake_is_exit_code_2_and_changes_nothing(
     option, check, place, monkeypatch
 ):
