@@ -110,7 +110,7 @@ def decisions(first, second, options):
             str(name): float(rule.threshold).hex() for name, rule in gate.groups.items()
         },
         "accepted": digest(screened.accepted),
-        "doubts": digest(screened.scores),
+        "doubts": digest(screened.doubts),
         "observed": {
             name: [bits(v) for v in (e.value, e.low, e.high)]
             for name, e in sorted(certificate.observed.items())

@@ -142,7 +142,7 @@ def tune_file(task):
             change = rates(doubts[test_rows], wrong[test_rows]) - before
             aimed_change = math.nan
             if n == USUAL:
-                aimed_doubts = td.tune(p[tuning_rows], for_={"frr": FRR})(p)
+                aimed_doubts = td.tune(p[tuning_rows], frr=FRR)(p)
                 aimed_change = (
                     rates(aimed_doubts[test_rows], wrong[test_rows])[2] - before[2]
                 )

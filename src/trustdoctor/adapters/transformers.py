@@ -195,10 +195,12 @@ class TrustedPipeline:
             message = "expected at least one row, got none."
             raise InputError(message)
         if self.pipe.tokenizer is not None:
-            options.setdefault("truncation", True)
-            options.setdefault(
-                "max_length", _max_tokens(self.pipe.tokenizer, self.pipe.model)
-            )
+            # What the pipeline was made with goes first: its answers are those judged.
+            own = getattr(self.pipe, "_preprocess_params", {})
+            longest = _max_tokens(self.pipe.tokenizer, self.pipe.model)
+            for name, value in (("truncation", True), ("max_length", longest)):
+                if name not in own:
+                    options.setdefault(name, value)
         answers = self.pipe(rows, top_k=None, function_to_apply="none", **options)
         names = class_names(self.pipe.model)
         logits = np.full((len(rows), len(names)), -np.inf)

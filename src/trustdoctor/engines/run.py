@@ -26,16 +26,13 @@ from trustdoctor.files import (
     check_outside,
     find_format,
     plan_targets,
-    read_design,
     warn_of_answers,
 )
 from trustdoctor.gates import (
     AUTO,
-    DRAW_COLUMN,
     NO_OUTCOME,
     CalibrationSketch,
     Gate,
-    LabelDraw,
     ListCounts,
     Outcome,
     ShortlistSketch,
@@ -205,10 +202,10 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     if labelled:
         source.require_labels(target_names)
     list_options = None if shortlist is None else _list_options(source, shortlist)
-    design = read_design(source, DRAW_COLUMN)
-    drawn = None if design is None else LabelDraw.from_text(design)
     needs_all_rows = "--score auto" if score == AUTO else ""
-    needs_all_rows = needs_all_rows or ("a file from draw" if drawn else "")
+    needs_all_rows = needs_all_rows or (
+        "a file from draw" if source.draw_design else ""
+    )
     needs_all_rows = needs_all_rows or ("--clusters" if clusters else "")
     is_by_rank = len(requests) == 1 and is_order_statistic(requests[0].target)
     if list_options and (groups or not is_by_rank):
@@ -232,7 +229,6 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
             clusters=row_clusters,
             seed=seed,
             shortlist=list_options,
-            draw=drawn,
         )
         _pass_on(remark, remarks(calibration))
         if list_options is not None:

@@ -505,6 +505,7 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
             *odd,
             *Intake.of(predictions).lines(),
             *_outside_note(outside),
+            *_drawn_note(predictions),
             *no_probability_note(confidence_range(labelled)),
             *labels.notes,
             *repeats(ids=predictions.ids, features=predictions.features),
@@ -520,6 +521,15 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
         labelled_rows=(
             None if labelled is predictions else np.flatnonzero(predictions.has_label)
         ),
+    )
+
+
+def _drawn_note(predictions: Predictions) -> tuple[str, ...]:
+    if not predictions.draw_design:
+        return ()
+    return (
+        "These rows were drawn to be labelled, for risk only among the least doubtful: "
+        "accuracy and all rates are those of the drawn rows, not of the pool.",
     )
 
 

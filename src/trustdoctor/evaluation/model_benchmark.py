@@ -161,7 +161,7 @@ class Benchmark(Tabular):
         against = f"against {self.baseline}"
         columns = {
             "score": "score",
-            "mean_rank": "mean rank",
+            "mean_rank": "mean rank (AUROC)",
             "record": "wins/ties/losses",
             "auroc": f"AUROC {against}",
             "frr_at_trr": f"{trr} {against}",
@@ -230,7 +230,7 @@ class Benchmark(Tabular):
         table = self.table()
         shown = ResultTable(table.columns, table.rows[:7], table.signed)
         more = len(table.rows) - len(shown.rows)
-        rest = [f"and {more} more: to_frame() has all"] if more > 0 else []
+        rest = [f"and {more} more: table().to_text() has all"] if more > 0 else []
         return "\n".join([self.protocol(), shown.to_text(), *rest])
 
 

@@ -26,7 +26,7 @@ from trustdoctor.files.formats import (
 from trustdoctor.files.frames import from_frame, from_table
 from trustdoctor.files.images import IMAGE_SUFFIXES, pillow, thumbnails
 from trustdoctor.files.journal import Journal
-from trustdoctor.files.label_file import read_design, write_label_file
+from trustdoctor.files.label_file import write_label_file
 from trustdoctor.files.labels import as_text, class_numbers
 from trustdoctor.files.layout import Layout, find_layout
 from trustdoctor.files.llm_responses import checked_choices, choice_probs, first_tokens
@@ -44,6 +44,7 @@ from trustdoctor.files.output_paths import check_output, check_outside, plan_tar
 from trustdoctor.files.paths import find_source, read, read_class_names
 from trustdoctor.files.random_split import split_file
 from trustdoctor.files.source import (
+    DRAW_COLUMN,
     POLARS_ERRORS,
     Source,
     first_line,
@@ -53,6 +54,7 @@ from trustdoctor.files.source import (
 __all__ = [
     "ADDED",
     "CSV",
+    "DRAW_COLUMN",
     "FORMATS",
     "IMAGE_SUFFIXES",
     "IPC",
@@ -91,7 +93,6 @@ __all__ = [
     "plan_targets",
     "read",
     "read_class_names",
-    "read_design",
     "read_perturbed",
     "read_row_groups",
     "read_rows",

@@ -6,32 +6,11 @@ import polars as pl
 
 from trustdoctor.arrays import Array
 from trustdoctor.atomic import replacing
-from trustdoctor.errors import FileError, InputError, OutputError
+from trustdoctor.errors import FileError, OutputError
 from trustdoctor.files.formats import find_format
 from trustdoctor.files.output import kept_columns, sink
 from trustdoctor.files.output_paths import check_output
 from trustdoctor.files.source import POLARS_ERRORS, Source, first_line
-
-_MARK = "trustdoctor-draw"
-"""What the column of a design holds, and no column of the user's own."""
-
-
-def read_design(source: Source, column: str) -> str | None:
-    """Return the design that all rows of a file carry; None if they carry none."""
-    if column not in source.names or source.schema[column] != pl.String:
-        return None
-    values = source.collect(source.scan().select(pl.col(column).unique()))[column]
-    designs = [text for text in values.to_list() if text and _MARK in text]
-    if not designs:
-        return None
-    if len(values) > 1:
-        message = (
-            f"{source.files[0]}: expected rows of one draw in the column {column!r}, "
-            f"got {len(values):,} different values. Calibrate on the rows of one draw, "
-            "or remove the column: all rows then count as a plain sample."
-        )
-        raise InputError(message)
-    return str(designs[0])
 
 
 def write_label_file(

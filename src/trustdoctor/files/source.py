@@ -33,6 +33,12 @@ from trustdoctor.predictions import (
 )
 from trustdoctor.scores import logit_scores
 
+DRAW_COLUMN = "draw"
+"""The column of a file to label that says how its rows were drawn."""
+
+_DRAW_MARK = "trustdoctor-draw"
+"""What that column holds, and no column of the user's own."""
+
 _CHECKED_ROWS = 10_000
 """First rows of a file, of which at least one id must have a true label."""
 
@@ -375,11 +381,33 @@ class Source:
             raise FileError(message)
         try:
             with self.file_errors():
-                return self.predictions(table), table
+                predictions = self.predictions(table)
         except InputError as error:
             self.locate()
             message = f"{self.files[0]}: {error}"
             raise FileError(message) from error
+        return replace(predictions, draw_design=self.draw_design), table
+
+    @cached_property
+    def draw_design(self) -> str:
+        """How all rows were drawn to be labelled; "" if they were not.
+
+        A column of that name without `trustdoctor draw`'s mark is the user's own.
+        """
+        if DRAW_COLUMN not in self.names or self.schema[DRAW_COLUMN] != pl.String:
+            return ""
+        column = pl.col(DRAW_COLUMN)
+        values = self.collect(self.scan().select(column.unique()))[DRAW_COLUMN]
+        designs = [text for text in values.to_list() if text and _DRAW_MARK in text]
+        if designs and len(values) > 1:
+            message = (
+                f"{self.files[0]}: expected rows of one draw in the column "
+                f"{DRAW_COLUMN!r}, got {len(values):,} different values. Calibrate on "
+                "the rows of one draw, or remove the column: all rows then count as a "
+                "plain sample."
+            )
+            raise InputError(message)
+        return designs[0] if designs else ""
 
     def check_truth(self) -> None:
         """Refuse true labels that are about other rows."""

@@ -20,7 +20,7 @@ from trustdoctor.gates.expected_rates import calibrate_unlabelled
 from trustdoctor.gates.gate import Gate, as_predictions
 from trustdoctor.gates.gate_file import read_classes
 from trustdoctor.gates.groups import GIVEN, PREDICTED
-from trustdoctor.gates.label_draw import DRAW_COLUMN, LabelDraw, draw
+from trustdoctor.gates.label_draw import LabelDraw, draw
 from trustdoctor.gates.label_plan import LabelPlan, plan
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.outcome import (
@@ -84,7 +84,6 @@ from trustdoctor.gates.targets import (
 
 __all__ = [
     "AUTO",
-    "DRAW_COLUMN",
     "GIVEN",
     "NO_OUTCOME",
     "PREDICTED",

@@ -165,7 +165,8 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         a third of them sets the lists, and has no part in the gate.
     draw : LabelDraw, optional
         How `trustdoctor.draw` chose the rows that were labelled: all of them, in any
-        order, labelled or not.
+        order, labelled or not. Rows that `td.read` read from a file of `trustdoctor
+        draw` know it.
 
     Returns
     -------
@@ -341,6 +342,8 @@ def run_calibration(  # noqa: C901, PLR0913 - the steps of a calibration, in ord
 ) -> Calibration:
     """Draw the rows, choose the score, score, cut and certify; see `calibrate`."""
     rows = CalibrationRows.of(predictions, groups)
+    if draw is None and predictions.draw_design:
+        draw = LabelDraw.from_text(predictions.draw_design)
     if draw is not None:
         score = score or draw.score
         _check_draw_options(score, shortlist, clusters)

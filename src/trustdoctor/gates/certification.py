@@ -43,8 +43,8 @@ ON_AVERAGE = (
     "of single gates exceed it. Proved: a new row is wrong and accepted with a "
     "probability of at most {:.6g}% of that of being accepted, had its label been "
     "known to the same rule. Where most calibrations accept nothing, those that accept "
-    "something exceed the rate, by up to three times on real files "
-    "(docs/guarantees.md)."
+    "something exceed the rate, on real files by more than three times "
+    "(docs/few_labels.md)."
 )
 BY_CHANCE = (
     "Careful: it passed with no error among {}, and would have failed with one. By the "

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from trustdoctor.watch import Watch
 
 
+SHOWN_GROUPS = 4
+"""Groups that a gate names when it is printed."""
+
+
 @dataclass(frozen=True)
 class Gate:
     """Accepts a prediction iff its doubt is at most the threshold.
@@ -356,6 +360,7 @@ class Gate:
         """Say what is decided and promised, and why if the gate is trivial."""
         c = self.certificate
         promise = c.promise() if c else "no certificate"
+        promise += ", in each group" if c and self.groups and c.guarantee else ""
         chance = "; careful: it passed by chance" if c and c.passed_by_chance else ""
         return f"Gate({self._decision_words()}; {promise}{chance})"
 
@@ -371,12 +376,26 @@ class Gate:
     def _decision_words(self) -> str:
         """Say what is rejected, and why if the gate is trivial."""
         c = self.certificate
+        if self.groups:
+            return self._group_words()
         rule = f"reject iff {self.rejects(self.threshold)}"
         if self.state != "threshold":
             why = f", because {c.trivial}" if c and c.trivial else ""
             rule = f"{self.state.replace('-', ' ')}{why}"
-        groups = f", thresholds for {len(self.groups)} groups" if self.groups else ""
-        return f"{rule}{groups}"
+        return rule
+
+    def _group_words(self) -> str:
+        """Say what is rejected of the first groups, and of others."""
+        shown = []
+        for name, group in list(self.groups.items())[:SHOWN_GROUPS]:
+            rule = f"reject iff {self.rejects(group.threshold)}"
+            if group.state != "threshold":
+                rule = group.state.replace("-", " ")
+            promise = "" if group.promised else " (no promise)"
+            shown.append(f"{name}: {rule}{promise}")
+        more = len(self.groups) - len(shown)
+        rest = [f"and {more} more"] if more > 0 else []
+        return f"by {self.grouped_by}: {'; '.join([*shown, *rest])}"
 
     def save(self, path: str | Path) -> None:
         """Write the gate as JSON, whole or not at all.

@@ -37,9 +37,6 @@ from trustdoctor.scores import Score, default_score, find_score, setting_name
 DELTA = 0.1
 """The level that a draw is planned for; a calibration may have another."""
 
-DRAW_COLUMN = "draw"
-"""The column of a file to label that says how its rows were drawn."""
-
 SHARES = np.arange(2, 21) / 20
 """The shares of the pool that are tried."""
 
@@ -49,12 +46,17 @@ SIMULATIONS = 48
 EMPTY_COST = 0.3
 """How much coverage a share may lose for each calibration less that accepts nothing."""
 
+EXCHANGEABLE = (
+    "Future rows are exchangeable with the pool that the calibration rows were drawn "
+    "from; they did not choose the score or its temperature."
+)
+
 PESSIMISM = {"known": 1.3, "own": 5.0}
 """Factors on the probabilities of an error, before they are simulated.
 
 Models are too sure of themselves: by far, unless their probabilities were scaled to a
-known accuracy. With these factors most coverage is kept on real files, and fewest
-calibrations accept nothing (docs/guarantees.md, "Labels where they count").
+known accuracy. Chosen on six real files; docs/few_labels.md shows what they give on
+others.
 """
 
 _KIND = "trustdoctor-draw-1"
@@ -171,7 +173,7 @@ class LabelDraw:
                 raise msgspec.ValidationError
         except (msgspec.DecodeError, UnicodeError):
             message = (
-                f"expected in the column {DRAW_COLUMN!r} what trustdoctor draw wrote, "
+                "expected in the column 'draw' what trustdoctor draw wrote, "
                 f"got {text[:60]!r}. Restore it, or remove the column: all rows then "
                 "count as a plain sample."
             )
@@ -217,13 +219,17 @@ class LabelDraw:
             f"Labels were drawn at random among the least doubtful {self.share:.1%} of "
             f"{self.pool:,} rows (seed {self.seed}): {self.labels:,} rows."
         )
+        certificate = gate.certificate
+        assert certificate is not None
         if math.isinf(self.limit):
             return gate.with_notes(note)
-        note += (
-            f" Rows with {gate.rejects(self.limit)} are rejected. What was seen on the "
-            f"drawn rows is about these alone: of all rows {self.share:.1%} of their "
-            "coverage is accepted."
-        )
+        note += f" Rows with {gate.rejects(self.limit)} are rejected."
+        if certificate.accepted is not None:
+            accepted = self.share * certificate.accepted / certificate.n
+            note += (
+                " What was seen is about the drawn rows alone; of all rows about "
+                f"{accepted:.0%} are accepted."
+            )
         groups = {
             name: replace(
                 threshold,
@@ -232,8 +238,7 @@ class LabelDraw:
             )
             for name, threshold in gate.groups.items()
         }
-        assert gate.certificate is not None
-        trivial = "" if gate.state == "accept-all" else gate.certificate.trivial
+        trivial = "" if gate.state == "accept-all" else certificate.trivial
         gate = replace(
             gate,
             threshold=gate.threshold
@@ -242,7 +247,10 @@ class LabelDraw:
             state=_capped(gate.state),
             groups=groups,
             certificate=structs.replace(
-                gate.certificate, trivial=trivial, drawn_share=self.share
+                certificate,
+                trivial=trivial,
+                drawn_share=self.share,
+                assumption=EXCHANGEABLE,
             ),
         )
         return gate.with_notes(note)

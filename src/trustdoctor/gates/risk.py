@@ -109,8 +109,8 @@ def average_risk_cut(sample: Sample, risk: float) -> Cut:
     Proved, by exchangeability of the n + 1 rows: the probability that a new row is
     wrong and accepted is at most `risk` times that of being accepted by the same rule,
     had its label been known. Not proved: that the risk itself is at most `risk` on
-    average; over made-up populations it was, to a quarter of a percent of itself
-    (docs/guarantees.md).
+    average; on real files and made-up populations it nearly always was
+    (docs/few_labels.md).
     """
     c = sample.worst()
     accepted, errors = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)

@@ -482,8 +482,9 @@ def _provisional_gate(
     # In expectation: with confidence, few rows would give a threshold far from the
     # final one, and margins about the wrong place.
     requested = [entry for name, entry in TARGETS.items() if name in target]
+    # On average a risk is met far beyond where it is promised with confidence.
     has_expectation = (
-        len(requested) == 1 and requested[0].promised and requested[0].in_expectation
+        len(requested) == 1 and requested[0].promised and requested[0].by_rank
     )
     mode = {"mode": "expectation"} if has_expectation else {}
     return calibrate_scores(scores, errors, target=target, **(options | mode))

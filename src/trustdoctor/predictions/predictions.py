@@ -74,6 +74,9 @@ class Predictions:
     one_vs_rest : bool
         Whether the probabilities were each of one class against the rest, so that every
         row was divided by its sum.
+    draw_design : str
+        How the rows were drawn from a pool to be labelled, as `LabelDraw.to_text` says
+        it; "" if they were not.
 
     Examples
     --------
@@ -100,6 +103,7 @@ class Predictions:
     decisions: NDArray[np.int64] | None = field(default=None, repr=False)
     decided_by: str = field(default="", repr=False)
     one_vs_rest: bool = field(default=False, repr=False)
+    draw_design: str = field(default="", repr=False)
 
     @classmethod
     def from_logits(  # noqa: PLR0913 - options, by keyword only

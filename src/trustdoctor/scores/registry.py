@@ -98,7 +98,10 @@ def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
         )
         raise InputError(message)
     if not isinstance(score, Score):
-        message = f"expected a score's name or a score, got {type(score).__name__}."
+        message = (
+            f"expected a score's name or a score, got {type(score).__name__}. "
+            "Doubts of your own go to evaluate_scores or calibrate_scores."
+        )
         raise InputError(message)
     if isinstance(score, LogitScore):
         return _at_temperature(score, temperature)

@@ -55,6 +55,14 @@ def test_a_filled_file_becomes_a_gate_that_keeps_within_the_share(drawn, run):
     assert "Labels were drawn at random among the least doubtful" in words
     assert "More labels, estimated from these: with 396 labels" in words
     made = td.Gate.load(folder / "gate.json")
+    # Python reads how the rows were drawn, too, and keeps no other promise on them.
+    rows = td.read(folder / "to_label.csv")
+    assert td.calibrate(rows, risk=0.1) == made
+    with pytest.raises(td.errors.InputError, match="frr is about all rows"):
+        td.calibrate(rows, frr=0.1)
+    with pytest.raises(td.errors.InputError, match="expected the 200 rows"):
+        td.calibrate(rows[:150], risk=0.1)
+    assert "drawn to be labelled" in " ".join(td.evaluate(rows).warnings)
     pool = td.read(folder / "pool.csv")
     limit = td.draw(pool, labels=200, risk=0.1, accuracy=0.7).limit
     assert made.threshold <= limit
@@ -139,10 +147,10 @@ def test_rows_for_a_shortlist(drawn, run):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (("--labels", 10), "one of risk"),
+        (("--labels", 10), "--for TARGET=RATE, such as risk=5%, or --gate"),
         (("--for", "risk", "--labels", 10), "--for as TARGET=RATE"),
         (("--for", "beauty=5%", "--labels", 10), "--for as TARGET=RATE"),
-        (("--for", "risk=5", "--labels", 10), "risk"),
+        (("--for", "risk=5", "--labels", 10), "--for"),
         (("--for", "risk=5%", "--labels", 99999), "expected at most"),
         (("--for", "risk=5%", "--labels", 10, "--after", "pool.csv"), "not written by"),
         (("--for", "risk=5%", "--labels", 10, "--accuracy", "2"), "accuracy"),

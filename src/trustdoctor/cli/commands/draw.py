@@ -17,8 +17,8 @@ from trustdoctor.cli.options import (
 )
 from trustdoctor.engines import require_fitting
 from trustdoctor.errors import InputError
-from trustdoctor.files import Columns, find_source, read_design, write_label_file
-from trustdoctor.gates import DRAW_COLUMN, TARGETS, Gate, LabelDraw
+from trustdoctor.files import DRAW_COLUMN, Columns, find_source, write_label_file
+from trustdoctor.gates import TARGETS, Gate, LabelDraw
 from trustdoctor.gates import draw as draw_labels
 from trustdoctor.report import make_console
 
@@ -111,11 +111,14 @@ def draw(  # noqa: PLR0913 - one parameter per option
     earlier = None if after is None else find_source(after, Columns(need_labels=False))
     before = None
     if earlier is not None:
-        design = read_design(earlier, DRAW_COLUMN)
-        if design is None:
+        design = earlier.draw_design
+        if not design:
             message = f"{after} was not written by trustdoctor draw. Leave --after out."
             raise InputError(message)
         before = LabelDraw.from_text(design)
+    if (target is None) == (gate_path is None):
+        message = "expected --for TARGET=RATE, such as risk=5%, or --gate: one of them."
+        raise InputError(message)
     name, value = _as_target(target)
     drawn = draw_labels(
         pool,
@@ -148,4 +151,4 @@ def _as_target(text: str | None) -> tuple[str | None, float]:
     if not equals or name not in TARGETS:
         message = f"expected --for as TARGET=RATE, such as risk=5%, got {text!r}."
         raise InputError(message)
-    return name, as_rate(value, name)
+    return name, as_rate(value, "for")
