@@ -321,7 +321,7 @@ REFUSED = {
     "pnorm:p=101": "expected p from 1 to 100, got 101",
     "normalised_alpha:t=0": "expected t from 0.001 to 1000, got 0",
     "gen:exponent=2": "expected an exponent in (0, 1], got 2",
-    "alpha:temperature=0": "expected temperature above 0",
+    "alpha:temperature=0": "expected a temperature above 0",
     "pnorm:p=4,temperature=two": "expected a number as temperature of pnorm",
     "nothing:p=2": "expected a score out of alpha, ",
     ":p=2": "expected a score out of alpha, ",
