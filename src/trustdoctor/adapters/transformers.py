@@ -180,6 +180,12 @@ class TrustedPipeline:
         gate = calibrate(p, target=targets, score=score, confidence=confidence)
         return cls(pipe, gate)
 
+    def __repr__(self) -> str:
+        """Show the task and the gate."""
+        return (
+            f"TrustedPipeline({getattr(self.pipe, 'task', 'pipeline')}, {self.gate!r})"
+        )
+
     def predictions(
         self, inputs: Sequence[Any], *, labels: Any = None, **options: Any
     ) -> Predictions:

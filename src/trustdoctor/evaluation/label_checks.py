@@ -227,7 +227,7 @@ def no_probability_note(confidences: Range) -> tuple[str, ...]:
     if not low <= high or (low >= 0 and high <= 1):
         return ()
     percent = 0 <= low < high <= 100
-    advice = " Give --percent if they are percentages." if percent else ""
+    advice = " Divide percentages by 100 (--percent)." if percent else ""
     return (
         f"Confidences go from {low:.4g} to {high:.4g}: they are not probabilities, so "
         f"how far they can be taken at their word is not measured.{advice}",

@@ -605,8 +605,8 @@ def _require_labels(sample: Sample, request: Request) -> None:
         label_free = " and ".join(n for n, t in TARGETS.items() if not t.needs_labels)
         message = (
             f"{needs_labels[0]} needs to know which predictions are wrong: by labels, "
-            f"or of answers by --correct NAME; only {label_free} do without. "
-            "--no-labels trusts the model itself."
+            f"or of answers by correct= (--correct NAME); only {label_free} do "
+            "without. calibrate_unlabelled (--no-labels) trusts the model itself."
         )
         raise InputError(message)
 

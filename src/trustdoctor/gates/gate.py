@@ -52,6 +52,8 @@ SHOWN_GROUPS = 4
 class Gate:
     """Accepts a prediction iff its doubt is at most the threshold.
 
+    A gate never changes, so threads may share one.
+
     Attributes
     ----------
     threshold : float
@@ -292,7 +294,7 @@ class Gate:
         if self.on_confidences and len(predictions) and not on_confidences(predictions):
             message = (
                 "expected confidences from 0 to 1, as in the gate's calibration, "
-                "got others. Give --percent if they are percentages."
+                "got others. Divide percentages by 100 (--percent)."
             )
             raise InputError(message)
         return doubts

@@ -50,6 +50,8 @@ LEVEL = 0.002
 class SecondOpinion:
     """Asks a model about its inputs, and about views of them.
 
+    It keeps nothing between calls: threads may share one if they may share the model.
+
     Parameters
     ----------
     model

@@ -612,6 +612,12 @@ def require_all_classes(predictions: Any, task: str) -> None:
 
 def _matrix(values: Any, name: str) -> Floats:
     array = to_numpy(values)
+    if array.ndim == 1 and array.dtype.kind in "fiu" and name == "probs":
+        message = (
+            f"expected probs of every class (n, C), got {describe(array)}. If p is the "
+            "probability of the second of two classes: np.column_stack([1 - p, p])."
+        )
+        raise InputError(message)
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         message = (
             f"expected {name} as numbers of shape (n, C), got {describe(array)}. "

@@ -187,7 +187,7 @@ def test_percentages_are_distinguished_from_other_numbers(tmp_path, rng, run):
     rows = ("rows.csv", "--confidence", "margin", "--correct", "correct")
     text = " ".join(run("diagnose", *rows, cwd=tmp_path).stdout.split())
     assert "they are not probabilities" in text
-    assert "Give --percent if they are percentages." in text
+    assert "Divide percentages by 100 (--percent)." in text
 
 
 def test_overconfidence_is_described_in_terms_of_the_given_values(tmp_path, rng, run):

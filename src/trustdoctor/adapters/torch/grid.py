@@ -58,7 +58,7 @@ class Setting:
     epsilon: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sweep(Tabular):
     """The scores of a sweep, one column per setting.
 
@@ -82,6 +82,11 @@ class Sweep(Tabular):
     scores: NDArray[Any]
     paper_scores: NDArray[Any] | None
     predicted: NDArray[np.int64] | None
+
+    def __repr__(self) -> str:
+        """Say how large it is."""
+        n, settings = len(self.predictions), len(self.settings)
+        return f"Sweep({n:,} rows, {settings} settings; table() compares them)"
 
     def column(self, setting: Setting) -> NDArray[Any]:
         """Return the doubts of one setting."""
