@@ -2,6 +2,7 @@ import os
 import resource
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -17,17 +18,29 @@ ROOT = Path(__file__).parents[1]
 
 
 def pytest_collection_modifyitems(items):
-    """Leave cases of sampled tests, and of the service on PostgreSQL, to the soak."""
+    """Leave to the soak what `make test` has no time for.
+
+    That is most cases of sampled tests, of tests with very many cases, and of the
+    service on PostgreSQL.
+    """
+    cases = Counter(item.nodeid.partition("[")[0] for item in items)
     last_index = {}
     for item in items:
         name = item.nodeid.partition("[")[0]
         sampled = item.get_closest_marker("sampled")
-        every = sampled.args[0] if sampled else 1
+        every = sampled.args[0] if sampled else _every(name, cases[name])
         if "tests/service/" in name and "postgresql" in item.nodeid:
             name, every = "postgresql", 4
         last_index[name] = last_index.get(name, -1) + 1
         if last_index[name] % every:
             item.add_marker(pytest.mark.more)
+
+
+def _every(name, n_cases):
+    """Return which cases of a test run at once: every one, second or fourth."""
+    if "test_doc" in name:  # pages and examples are all read
+        return 1
+    return 1 if n_cases <= 24 else 2 if n_cases <= 100 else 4
 
 
 @pytest.fixture(scope="session")
