@@ -11,11 +11,13 @@ from trustdoctor.errors import InputError
 from trustdoctor.metrics import (
     TIED_NOTE,
     Ranking,
+    area_difference,
     auroc_difference,
     counts,
     differences,
     frr_difference,
     paired_frr,
+    risk_difference,
 )
 from trustdoctor.metrics.bootstrap import moments_of_influences
 
@@ -250,3 +252,41 @@ def test_incomparable_scores_are_refused():
             td.delong_difference(first, second, errors)
     with pytest.raises(InputError, match="confidence between 0 and 1"):
         td.delong_difference([1.0, 2.0], [2.0, 1.0], [True, False], confidence=95)
+
+
+@pytest.mark.parametrize("metric", ["aurc", "eaurc", "augrc", "aupr", "risk"])
+@pytest.mark.parametrize("step", [None, 0.5], ids=["distinct", "tied"])
+def test_paired_intervals_of_areas_and_risks_cover(metric, step):
+    """The true difference is that of a population of a million rows."""
+
+    def rankings(n, seed):
+        rng = np.random.default_rng(seed)
+        errors, shared = rng.random(n) < 0.1, 0.8 * rng.normal(size=n)
+        doubts = [shared + 0.6 * rng.normal(size=n) + k * errors for k in (1.6, 1.3)]
+        if step is not None:
+            doubts = [np.round(d / step) * step for d in doubts]
+        return [Ranking(d, errors) for d in doubts]
+
+    def difference(first, second):
+        if metric == "risk":
+            return risk_difference(first, second, coverage=0.9)
+        return area_difference(metric, first, second)
+
+    true = difference(*rankings(1_000_000, 0)).value
+    estimates = [difference(*rankings(800, seed)) for seed in range(1, 151)]
+    covered = sum(e.low <= true <= e.high for e in estimates)
+    assert covered >= 150 * 0.93 - 3 * np.sqrt(150 * 0.93 * 0.07)
+    widths = np.median([e.high - e.low for e in estimates])
+    spread = np.subtract(*np.quantile([e.value for e in estimates], [0.975, 0.025]))
+    assert widths < 2 * spread
+
+
+def test_two_scales_of_one_score_have_equal_areas(rng):
+    errors = rng.random(300) < 0.2
+    doubts = rng.normal(size=300) + errors
+    first, second = Ranking(doubts, errors), Ranking(np.exp(doubts), errors)
+    for gap in (
+        area_difference("aurc", first, second),
+        risk_difference(first, second, coverage=0.8),
+    ):
+        assert (gap.value, gap.low, gap.high) == (0, 0, 0)
