@@ -202,10 +202,10 @@ class TrustedPipeline:
             raise InputError(message)
         if self.pipe.tokenizer is not None:
             # What the pipeline was made with goes first: its answers are those judged.
-            own = getattr(self.pipe, "_preprocess_params", {})
+            pipeline_options = getattr(self.pipe, "_preprocess_params", {})
             longest = _max_tokens(self.pipe.tokenizer, self.pipe.model)
             for name, value in (("truncation", True), ("max_length", longest)):
-                if name not in own:
+                if name not in pipeline_options:
                     options.setdefault(name, value)
         answers = self.pipe(rows, top_k=None, function_to_apply="none", **options)
         names = class_names(self.pipe.model)

@@ -462,12 +462,14 @@ class _ModelTrial:
         baseline = self.contestants[self.baseline]
         is_fitted = isinstance(score, type)
         rows = judge if is_fitted else np.arange(len(self.errors))
-        own = doubts if is_fitted else self.doubts[name]
+        judged_doubts = doubts if is_fitted else self.doubts[name]
         assert not isinstance(baseline, type)  # `find_score` returned it
         if isinstance(score, LogitScore) and same_ranking(score, baseline):
             return dict.fromkeys(METRICS, Estimate(0.0, 0.0, 0.0))
         errors = self.errors[rows]
-        first = Ranking(own, errors, 0.0 if isinstance(score, type) else score.rounding)
+        first = Ranking(
+            judged_doubts, errors, 0.0 if isinstance(score, type) else score.rounding
+        )
         second = Ranking(self.doubts[self.baseline][rows], errors, baseline.rounding)
         return {
             metric: ranking_difference(metric, first, second, self.settings)

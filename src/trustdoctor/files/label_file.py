@@ -79,10 +79,12 @@ def _with_earlier_labels(
             "Name the ids: --ids NAME."
         )
         raise FileError(message)
-    known = earlier.collect(earlier.scan().select(ids, label)).drop_nulls(label)
-    known = known.cast(pl.String).rename({label: f"{label} before"})
+    earlier_labels = earlier.collect(earlier.scan().select(ids, label)).drop_nulls(
+        label
+    )
+    earlier_labels = earlier_labels.cast(pl.String).rename({label: f"{label} before"})
     joined = table.with_columns(pl.col(ids, label).cast(pl.String)).join(
-        known.unique(ids), on=ids, how="left", maintain_order="left"
+        earlier_labels.unique(ids), on=ids, how="left", maintain_order="left"
     )
     before = f"{label} before"
     return joined.with_columns(pl.coalesce(label, before).alias(label)).drop(before)
